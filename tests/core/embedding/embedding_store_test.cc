@@ -344,7 +344,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
 
   // Not while a snapshot needs the slots.
   TableChanges& changes = store->parts().rows.changes();
-  changes.BeginSnapshot();
+  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   restart(adam);
   EXPECT_FALSE(done);
   EXPECT_EQ(bound(), "adagrad");

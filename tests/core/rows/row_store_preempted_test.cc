@@ -76,6 +76,7 @@ TEST(RowStorePreemptedTest, AWriteIsInOneOfTheSnapshotsAroundIt) {
   // whether another write marks it in between.
   for (const bool saved : {false, true}) {
     for (const bool hot : {false, true}) {
+      ImageBudget budget(StepGates(), 1 << 20);
       Arena arena;
       RowStore store(1, &arena);
       ASSERT_TRUE(store.ReserveMarks().ok());
@@ -88,7 +89,7 @@ TEST(RowStorePreemptedTest, AWriteIsInOneOfTheSnapshotsAroundIt) {
       }
       store.StartMarking();
       Write(&store, kHot, 2.0f);
-      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
+      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16, &budget);
       if (saved) Save(&store, &values);
       if (hot) Write(&store, kHot, 3.0f);
 
@@ -98,13 +99,13 @@ TEST(RowStorePreemptedTest, AWriteIsInOneOfTheSnapshotsAroundIt) {
       while (!held) std::this_thread::yield();
       // A snapshot that does not need a locked row ends without its lock.
       End(&store, &values);
-      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
+      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16, &budget);
       hold = false;
       writer.join();
       Save(&store, &values);
       End(&store, &values);
 
-      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
+      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16, &budget);
       Save(&store, &values);
       End(&store, &values);
       EXPECT_EQ(values[kHot], 4.0f) << "saved " << saved << ", hot " << hot;

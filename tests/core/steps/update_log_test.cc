@@ -6,10 +6,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <new>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lodestar {
@@ -20,6 +22,12 @@ UpdateLog::Write Adding(std::vector<int>* written, int number) {
     written->push_back(number);
     return Status();
   };
+}
+
+Status Stage(UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name,
+             UpdateLog::Write write,
+             std::shared_ptr<StepGate> gate = std::make_shared<StepGate>()) {
+  return log->Stage(attempt, name, std::move(gate), std::move(write));
 }
 
 UpdateLog::Attempt MustBegin(UpdateLog* log, int64_t update,
@@ -35,8 +43,8 @@ TEST(UpdateLog, WritesInTheOrderOfStaging) {
   UpdateLog log;
   std::vector<int> written;
   const auto attempt = MustBegin(&log, 0);
-  ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 2)).ok());
+  ASSERT_TRUE(Stage(&log, attempt, attempt.number, Adding(&written, 1)).ok());
+  ASSERT_TRUE(Stage(&log, attempt, attempt.number, Adding(&written, 2)).ok());
   EXPECT_TRUE(written.empty());
   ASSERT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
   EXPECT_EQ(written, (std::vector<int>{1, 2}));
@@ -46,13 +54,13 @@ TEST(UpdateLog, CommitsOnce) {
   UpdateLog log;
   std::vector<int> written;
   const auto attempt = MustBegin(&log, 0);
-  ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 1)).ok());
+  ASSERT_TRUE(Stage(&log, attempt, attempt.number, Adding(&written, 1)).ok());
   ASSERT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
   ASSERT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
   const auto next = MustBegin(&log, 0, /*expect_committed=*/1);
   ASSERT_TRUE(log.Commit(next, 1, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{1});
-  const Status staged = log.Stage(next, next.number, Adding(&written, 2));
+  const Status staged = Stage(&log, next, next.number, Adding(&written, 2));
   EXPECT_EQ(staged.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(staged.message(), "update 0 is already committed.");
   EXPECT_TRUE(log.IsLast(next));
@@ -62,17 +70,17 @@ TEST(UpdateLog, AnAttemptSupersedesEarlierOnes) {
   UpdateLog log;
   std::vector<int> written;
   const auto first = MustBegin(&log, 3);
-  ASSERT_TRUE(log.Stage(first, first.number, Adding(&written, 1)).ok());
+  ASSERT_TRUE(Stage(&log, first, first.number, Adding(&written, 1)).ok());
   EXPECT_TRUE(log.IsLast(first));
   const auto second = MustBegin(&log, 3);
   EXPECT_FALSE(log.IsLast(first));
   const std::string message =
       "attempt 1 at update 3 is superseded: a later attempt has begun.";
-  EXPECT_EQ(log.Stage(first, first.number, Adding(&written, 2)).message(),
+  EXPECT_EQ(Stage(&log, first, first.number, Adding(&written, 2)).message(),
             message);
   EXPECT_EQ(log.Commit(first, first.number, nullptr).message(), message);
   EXPECT_EQ(log.Commit(first, 2, nullptr).message(), message);
-  ASSERT_TRUE(log.Stage(second, second.number, Adding(&written, 3)).ok());
+  ASSERT_TRUE(Stage(&log, second, second.number, Adding(&written, 3)).ok());
   ASSERT_TRUE(log.Commit(second, second.number, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{3});
 }
@@ -80,7 +88,7 @@ TEST(UpdateLog, AnAttemptSupersedesEarlierOnes) {
 TEST(UpdateLog, CommitIgnoresWritesOfEarlierAttempts) {
   UpdateLog log;
   std::vector<int> written;
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
+  ASSERT_TRUE(Stage(&log, MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
   ASSERT_TRUE(log.Commit(MustBegin(&log, 0), 2, nullptr).ok());
   EXPECT_TRUE(written.empty());
 }
@@ -88,8 +96,8 @@ TEST(UpdateLog, CommitIgnoresWritesOfEarlierAttempts) {
 TEST(UpdateLog, CommitWritesTheNamedEarlierAttempt) {
   UpdateLog log;
   std::vector<int> written;
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
-  ASSERT_TRUE(log.Stage(MustBegin(&log, 0), 2, Adding(&written, 2)).ok());
+  ASSERT_TRUE(Stage(&log, MustBegin(&log, 0), 1, Adding(&written, 1)).ok());
+  ASSERT_TRUE(Stage(&log, MustBegin(&log, 0), 2, Adding(&written, 2)).ok());
   ASSERT_TRUE(log.Commit(MustBegin(&log, 0), 1, nullptr).ok());
   EXPECT_EQ(written, std::vector<int>{1});
 }
@@ -100,7 +108,7 @@ TEST(UpdateLog, ForgetsFinishedUpdates) {
   UpdateLog::Attempt attempt;
   for (int64_t update = 0; update < 5; ++update) {
     attempt = MustBegin(&log, update);
-    ASSERT_TRUE(log.Stage(attempt, attempt.number, Adding(&written, 1)).ok());
+    ASSERT_TRUE(Stage(&log, attempt, attempt.number, Adding(&written, 1)).ok());
   }
   EXPECT_EQ(log.size(), 5);
   UpdateLog::Attempt next;
@@ -121,14 +129,13 @@ TEST(UpdateLog, AFailedWriteIsReportedAndTheOthersRun) {
   std::vector<int> written;
   for (const bool throws : {false, true}) {
     const auto attempt = MustBegin(&log, throws);
-    ASSERT_TRUE(log.Stage(attempt, attempt.number,
-                          [throws](const ParallelFor*) {
-                            if (throws) throw std::bad_alloc();
-                            return ResourceExhausted("full");
-                          })
-                    .ok());
     ASSERT_TRUE(
-        log.Stage(attempt, attempt.number, Adding(&written, throws)).ok());
+        Stage(&log, attempt, attempt.number, [throws](const ParallelFor*) {
+          if (throws) throw std::bad_alloc();
+          return ResourceExhausted("full");
+        }).ok());
+    ASSERT_TRUE(
+        Stage(&log, attempt, attempt.number, Adding(&written, throws)).ok());
     EXPECT_EQ(log.Commit(attempt, attempt.number, nullptr).message(),
               throws ? "out of memory." : "full");
     EXPECT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok());
@@ -142,8 +149,8 @@ TEST(UpdateLog, ClosedUpdatesCannotBeginAndAreSettled) {
   std::vector<UpdateLog::Attempt> attempts;
   for (int update = 0; update < 5; ++update) {
     attempts.push_back(MustBegin(&log, update));
-    ASSERT_TRUE(log.Stage(attempts.back(), attempts.back().number,
-                          Adding(&written, update))
+    ASSERT_TRUE(Stage(&log, attempts.back(), attempts.back().number,
+                      Adding(&written, update))
                     .ok());
   }
   ASSERT_TRUE(log.Commit(attempts[1], attempts[1].number, nullptr).ok());
@@ -172,6 +179,35 @@ TEST(UpdateLog, ClosedUpdatesCannotBeginAndAreSettled) {
   EXPECT_EQ(log.size(), 1);
 }
 
+TEST(UpdateLog, FindsTheGatesOfStagedWrites) {
+  UpdateLog log;
+  std::vector<int> written;
+  const auto a = std::make_shared<StepGate>();
+  const auto b = std::make_shared<StepGate>();
+  const auto c = std::make_shared<StepGate>();
+  const auto attempt = MustBegin(&log, 0);
+  ASSERT_TRUE(Stage(&log, attempt, 1, Adding(&written, 1), a).ok());
+  ASSERT_TRUE(Stage(&log, attempt, 1, Adding(&written, 2), b).ok());
+  ASSERT_TRUE(Stage(&log, attempt, 2, Adding(&written, 3), c).ok());
+  const auto expect = [&](const std::vector<UpdateLog::Committed>& attempts,
+                          const std::vector<bool>& entered) {
+    const StepGates gates = log.GatesOf(attempts);
+    ASSERT_TRUE(gates.TryEnter());
+    const std::vector<std::shared_ptr<StepGate>> all = {a, b, c};
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Status flipped = StepGates({all[i]}).Flip(
+          [] { return Status(); }, std::chrono::milliseconds(1));
+      EXPECT_EQ(flipped.ok(), !entered[i]) << i;
+    }
+    gates.Exit();
+  };
+  expect({{0, 1}}, {true, true, false});
+  expect({{0, 2}, {0, 3}, {1, 1}}, {false, false, true});
+  expect({{0, 1}, {0, 2}}, {true, true, true});
+  ASSERT_TRUE(log.Commit(attempt, 1, nullptr).ok());
+  expect({{0, 1}, {0, 2}}, {false, false, false});
+}
+
 TEST(UpdateLog, CommitWaitsForRunningWrites) {
   UpdateLog log;
   std::atomic<bool> begun{false};
@@ -184,7 +220,7 @@ TEST(UpdateLog, CommitWaitsForRunningWrites) {
     ended = true;
     return Status();
   };
-  ASSERT_TRUE(log.Stage(attempt, attempt.number, slow).ok());
+  ASSERT_TRUE(Stage(&log, attempt, attempt.number, slow).ok());
   std::thread writer(
       [&] { EXPECT_TRUE(log.Commit(attempt, attempt.number, nullptr).ok()); });
   while (!begun) std::this_thread::yield();
@@ -253,13 +289,12 @@ class Updates {
     };
     if (any_committed != 0) return on_all(commit);
     return on_all([&](int i) {
-             return logs_[i].Stage(
-                 attempts[i], name,
-                 [this, i, update, token](const ParallelFor*) {
-                   tokens_[i][update] = token;
-                   times_[i][update].fetch_add(1);
-                   return Status();
-                 });
+             return Stage(&logs_[i], attempts[i], name,
+                          [this, i, update, token](const ParallelFor*) {
+                            tokens_[i][update] = token;
+                            times_[i][update].fetch_add(1);
+                            return Status();
+                          });
            }) &&
            on_all(commit);
   }

@@ -109,8 +109,8 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
 Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
                              const Execution& on) try {
   *evicted = 0;
-  ImageBudget::Global().Wait();
   ShardedRows& rows = table_.rows;
+  rows.changes().WaitForImages();
   ShardLocks locks(rows);
   const int64_t now = step();
   RowLists victims(rows.num_shards());

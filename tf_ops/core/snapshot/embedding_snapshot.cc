@@ -6,8 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "tf_ops/core/rows/step_gate.h"
-
 namespace lodestar {
 namespace {
 
@@ -52,7 +50,7 @@ EmbeddingSnapshot::EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store)
 EmbeddingSnapshot::~EmbeddingSnapshot() { Abort(); }
 
 Status EmbeddingSnapshot::Begin(
-    Span<const Source> sources,
+    Span<const Source> sources, const StepGates& gates,
     std::vector<std::unique_ptr<EmbeddingSnapshot>>* out) try {
   std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
   std::vector<std::unique_lock<Mutex>> begun;
@@ -77,7 +75,7 @@ Status EmbeddingSnapshot::Begin(
     ShardedRows& rows = store.parts().rows;
     if (rows.changes().running()) return AlreadyRunning();
     locks.emplace_back(rows, std::defer_lock);
-    // Allocates before the step gate stops optimizer steps.
+    // Allocates before the gates stop optimizer steps.
     ShardLocks held(rows);
     LODESTAR_RETURN_IF_ERROR(rows.ReserveMarks());
   }
@@ -95,22 +93,26 @@ Status EmbeddingSnapshot::Begin(
         return AlreadyRunning();
       }
     }
+    std::shared_ptr<ImageBudget> budget;
     try {
+      int64_t limit = 0;
       for (int64_t i : order) {
         snapshots[i]->mutex_.AssertHeld();
         snapshots[i]->Prepare(sources[i].base);
+        limit += snapshots[i]->image_limit_;
       }
+      budget = std::make_shared<ImageBudget>(gates, limit);
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("out of memory for the pending ids.");
     }
     // No error is possible from here on.
     for (int64_t i : order) {
       snapshots[i]->mutex_.AssertHeld();
-      snapshots[i]->Start();
+      snapshots[i]->Start(budget);
     }
     return Status();
   };
-  LODESTAR_RETURN_IF_ERROR(StepGate::Global().Flip(flip));
+  LODESTAR_RETURN_IF_ERROR(gates.Flip(flip));
   *out = std::move(snapshots);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -155,11 +157,11 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
 }
 
-void EmbeddingSnapshot::Start() {
+void EmbeddingSnapshot::Start(const std::shared_ptr<ImageBudget>& budget) {
+  budget_ = budget;
   ShardedRows& rows = store_->parts().rows;
   if (rows.changes().base().empty()) rows.StartMarking();
-  rows.changes().BeginSnapshot();
-  ImageBudget::Global().RaiseLimit(image_limit_);
+  rows.changes().BeginSnapshot(budget);
   for (size_t s = 0; s < removed_.size(); ++s) {
     RowShard& shard = rows.shard(s);
     shard.mutex.AssertHeld();
@@ -169,7 +171,7 @@ void EmbeddingSnapshot::Start() {
       std::min(kMostChunkBytes,
                image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
   for (const Part& part : parts_) {
-    part.rows->BeginSnapshot(table_.whole, part.format, chunk);
+    part.rows->BeginSnapshot(table_.whole, part.format, chunk, budget.get());
   }
   begun_ = true;
 }
@@ -182,7 +184,7 @@ Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
   written_ = true;
   Status status;
   {
-    const ImageBudget::Writer writer(&ImageBudget::Global());
+    const ImageBudget::Writer writer(budget_.get());
     try {
       status = WriteAll(file);
     } catch (const std::bad_alloc&) {
@@ -229,10 +231,10 @@ Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
   if (aborted_.load(std::memory_order_relaxed)) {
     return FailedPrecondition("the snapshot was aborted.");
   }
-  const ImageBudget& budget = ImageBudget::Global();
-  if (!all && budget.bytes() == 0) return Status();
+  if (!all && budget_->bytes() == 0) return Status();
   for (const Part& part : parts_) {
-    RowImages::Chunk* chunks = part.rows->images()->Take(all || budget.tight());
+    RowImages::Chunk* chunks =
+        part.rows->images()->Take(all || budget_->tight());
     Status status;
     while (chunks != nullptr) {
       RowImages::Chunk* const chunk = chunks;
@@ -270,7 +272,6 @@ void EmbeddingSnapshot::End(std::string* base) {
   if (ended_ || !begun_) return;
   ended_ = true;
   EndImages();
-  ImageBudget::Global().LowerLimit(image_limit_);
   ShardedRows& rows = store_->parts().rows;
   TableChanges& changes = rows.changes();
   const bool marking = changes.HasBaseAfter(base);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tf_ops/core/embedding/embedding_run.h"
-#include "tf_ops/core/rows/row_images.h"
 
 namespace lodestar {
 
@@ -187,7 +186,7 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   if (parts_.policies.eviction.max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   } else {
-    ImageBudget::Global().Wait();
+    parts_.rows.changes().WaitForImages();
     const ShardLocks locks(parts_.rows);
     holds_shards_ = true;
     std::vector<RowRef> refs(ids_.size());
@@ -221,7 +220,7 @@ Status SnapshotDelta::WriteFile(const File& file) {
     // The file may have been modified since it was checked.
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, file.table, block));
     // The table may have a running snapshot.
-    if (!holds_shards_) ImageBudget::Global().Wait();
+    if (!holds_shards_) parts_.rows.changes().WaitForImages();
     if (block.kind == BlockKind::kRows) {
       LODESTAR_RETURN_IF_ERROR(WriteRows(&records, block));
     } else if (block.kind == BlockKind::kSharedRows) {

@@ -51,7 +51,8 @@ bool UpdateLog::IsLast(const Attempt& attempt) const {
          found->second.last_attempt == attempt.number;
 }
 
-Status UpdateLog::Stage(const Attempt& attempt, int64_t name, Write write) {
+Status UpdateLog::Stage(const Attempt& attempt, int64_t name,
+                        std::shared_ptr<StepGate> gate, Write write) {
   MutexLock lock(&mutex_);
   Update* const update = Find(attempt);
   if (update == nullptr) return Superseded(attempt);
@@ -59,8 +60,21 @@ Status UpdateLog::Stage(const Attempt& attempt, int64_t name, Write write) {
     return FailedPrecondition("update ", attempt.update,
                               " is already committed.");
   }
-  update->staged[name].push_back(std::move(write));
+  update->staged[name].push_back({std::move(gate), std::move(write)});
   return Status();
+}
+
+StepGates UpdateLog::GatesOf(const std::vector<Committed>& attempts) const {
+  std::vector<std::shared_ptr<StepGate>> gates;
+  MutexLock lock(&mutex_);
+  for (const Committed& attempt : attempts) {
+    const auto update = updates_.find(attempt.update);
+    if (update == updates_.end()) continue;
+    const auto staged = update->second.staged.find(attempt.name);
+    if (staged == update->second.staged.end()) continue;
+    for (const StagedWrite& write : staged->second) gates.push_back(write.gate);
+  }
+  return StepGates(std::move(gates));
 }
 
 Status UpdateLog::Commit(const Attempt& attempt, int64_t name,
@@ -90,10 +104,10 @@ UpdateLog::Writes UpdateLog::MarkCommitted(int64_t name, Update* update) {
 Status UpdateLog::RunWrites(int64_t update, const Writes& writes,
                             const ParallelFor* parallel) {
   Status first;
-  for (const Write& write : writes) {
+  for (const StagedWrite& staged : writes) {
     Status status;
     try {
-      status = write(parallel);
+      status = staged.write(parallel);
     } catch (const std::bad_alloc&) {
       status = ResourceExhausted("out of memory.");
     }

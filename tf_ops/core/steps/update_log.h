@@ -28,11 +28,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/base/step_gate.h"
 
 namespace lodestar {
 
@@ -66,9 +68,15 @@ class UpdateLog {
   // forgotten. A false result is final.
   bool IsLast(const Attempt& attempt) const;
   // Appends a write to those that the attempt has staged. `name` must be
-  // positive and unique among all attempts. Returns FailedPrecondition if the
-  // attempt is superseded or another one is committed.
-  Status Stage(const Attempt& attempt, int64_t name, Write write);
+  // positive and unique among all attempts, and `gate` is that of the written
+  // table. Returns FailedPrecondition if the attempt is superseded or another
+  // one is committed.
+  Status Stage(const Attempt& attempt, int64_t name,
+               std::shared_ptr<StepGate> gate, Write write);
+  // Returns the gates of all writes staged by these attempts, which no one has
+  // committed yet. Enter them before Commit or Settle. An attempt that may be
+  // committed stages no more writes.
+  StepGates GatesOf(const std::vector<Committed>& attempts) const;
   // Runs the writes staged under `name`, by this attempt or an earlier one, in
   // order, and returns the first error. If an attempt is already committed,
   // only waits for its writes to finish. Returns FailedPrecondition if the
@@ -88,7 +96,11 @@ class UpdateLog {
   int64_t size() const;
 
  private:
-  using Writes = std::vector<Write>;
+  struct StagedWrite {
+    std::shared_ptr<StepGate> gate;
+    Write write;
+  };
+  using Writes = std::vector<StagedWrite>;
   struct Update {
     int64_t last_attempt = 0;
     int64_t committed = 0;

@@ -332,6 +332,12 @@ class EmbeddingApplyAllOp : public StepOp {
   }
 
  private:
+  absl::Status FindGates(OpKernelContext* ctx,
+                         StepGates* gates) const override {
+    return lodestar::FindGates(ctx, static_cast<int>(attributes_.size()),
+                               gates);
+  }
+
   absl::Status ReadAttributes(OpKernelConstruction* ctx) {
     int num_tables = 0;
     std::vector<std::string> optimizers;
@@ -448,7 +454,8 @@ class EmbeddingStageOp : public EmbeddingKernel {
         ctx, 5,
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
-              attempt, name, [update, resource](const ParallelFor* parallel) {
+              attempt, name, resource->gate(),
+              [update, resource](const ParallelFor* parallel) {
                 std::shared_ptr<EmbeddingStore> store;
                 LODESTAR_RETURN_IF_ERROR(resource->GetStore(&store));
                 return update->Apply(store.get(), parallel);

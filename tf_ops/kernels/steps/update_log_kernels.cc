@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/steps/update_log.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
@@ -52,6 +53,16 @@ class CommitUpdateOp : public StepOp {
   using StepOp::StepOp;
 
  private:
+  absl::Status FindGates(OpKernelContext* ctx,
+                         StepGates* gates) const override {
+    return MakeAttempt(
+        ctx, 0,
+        [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
+          *gates = log->GatesOf({{attempt.update, name}});
+          return Status();
+        });
+  }
+
   absl::Status Write(OpKernelContext* ctx) const override {
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     return MakeAttempt(
@@ -78,30 +89,46 @@ absl::Status RunCloseUpdates(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
+absl::Status ReadCommitted(OpKernelContext* ctx, int at,
+                           std::vector<UpdateLog::Committed>* committed) {
+  const Tensor& input = ctx->input(at);
+  LODESTAR_TRY(CheckRank(input, "committed", 2));
+  if (input.dim_size(1) != 2) {
+    return InvalidArgumentError("`committed` must have shape [K,2], got ",
+                                input.shape().DebugString(), ".");
+  }
+  for (int64_t i = 0; i < input.dim_size(0); ++i) {
+    committed->push_back(
+        {input.matrix<int64_t>()(i, 0), input.matrix<int64_t>()(i, 1)});
+    if (committed->back().name < 1) {
+      return InvalidArgumentError("`committed[", i,
+                                  "]` must have a name of at least 1, got ",
+                                  committed->back().name, ".");
+    }
+  }
+  return absl::OkStatus();
+}
+
 class SettleUpdatesOp : public StepOp {
  public:
   using StepOp::StepOp;
 
  private:
+  absl::Status FindGates(OpKernelContext* ctx,
+                         StepGates* gates) const override {
+    LogPtr resource;
+    LODESTAR_TRY(FindLog(ctx, 0, &resource));
+    std::vector<UpdateLog::Committed> committed;
+    LODESTAR_TRY(ReadCommitted(ctx, 1, &committed));
+    *gates = resource->log().GatesOf(committed);
+    return absl::OkStatus();
+  }
+
   absl::Status Write(OpKernelContext* ctx) const override {
     LogPtr resource;
     LODESTAR_TRY(FindLog(ctx, 0, &resource));
-    const Tensor& input = ctx->input(1);
-    LODESTAR_TRY(CheckRank(input, "committed", 2));
-    if (input.dim_size(1) != 2) {
-      return InvalidArgumentError("`committed` must have shape [K,2], got ",
-                                  input.shape().DebugString(), ".");
-    }
     std::vector<UpdateLog::Committed> committed;
-    for (int64_t i = 0; i < input.dim_size(0); ++i) {
-      committed.push_back(
-          {input.matrix<int64_t>()(i, 0), input.matrix<int64_t>()(i, 1)});
-      if (committed.back().name < 1) {
-        return InvalidArgumentError("`committed[", i,
-                                    "]` must have a name of at least 1, got ",
-                                    committed.back().name, ".");
-      }
-    }
+    LODESTAR_TRY(ReadCommitted(ctx, 1, &committed));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     return ToTensorFlow(resource->log().Settle(committed, &parallel));
   }

@@ -8,12 +8,12 @@ LODESTAR_OP("BeginStep")
     .Attrs("num_tables: int >= 1")
     .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
-Begins an optimizer step that consists of several ops. A snapshot, of these or
-other variables, contains all of them or none. Waits, without blocking a thread,
-for a snapshot that is starting, and for the disk if a snapshot has reached its
-memory limit.
+Begins an optimizer step that consists of several ops. A snapshot of any of the
+variables contains all of them or none. Waits, without blocking a thread, for a
+snapshot of these variables that is starting, and for the disk if such a
+snapshot has reached its memory limit.
 
-handles: The variables that the step updates. Only determines the order of ops.
+handles: All variables that the step updates.
 step: A scalar, for EndStep. Dropping it ends the step.
 )doc");
 
