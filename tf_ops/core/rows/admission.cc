@@ -93,6 +93,7 @@ Status CountingSketch::Assign(Span<const uint8_t> counters) {
   if (counters.empty()) return Status();
   LODESTAR_RETURN_IF_ERROR(Reserve());
   std::copy(counters.begin(), counters.end(), data());
+  counted_ = true;
   return Status();
 }
 
@@ -120,11 +121,15 @@ uint32_t CountingSketch::Estimate(int64_t id) const {
 void CountingSketch::Raise(int64_t id, uint32_t occurrences) {
   const uint8_t wanted =
       static_cast<uint8_t>(std::min<uint32_t>(occurrences, kMaxCount));
+  counted_ = true;
   ForEachCounter(id, [&](int64_t c) {
     if (data()[c] < wanted) data()[c] = wanted;
   });
 }
 
-void CountingSketch::Clear() { FreePages(std::exchange(pages_, PageRun())); }
+void CountingSketch::Clear() {
+  FreePages(std::exchange(pages_, PageRun()));
+  counted_ = false;
+}
 
 }  // namespace lodestar

@@ -92,23 +92,26 @@ class CountingSketch {
 
   // Empty if nothing was counted.
   Span<const uint8_t> counters() const {
-    return {data(), data() == nullptr ? 0 : num_counters_};
+    return {data(), counted_ ? num_counters_ : 0};
   }
   // Sets all counters; none are counted if `counters` is empty. Returns
   // ResourceExhausted if out of memory. Requires: as many counters as here.
   Status Assign(Span<const uint8_t> counters);
   // Requires: both have as many counters and hashes.
-  void Swap(CountingSketch* other) { std::swap(pages_, other->pages_); }
+  void Swap(CountingSketch* other) {
+    std::swap(pages_, other->pages_);
+    std::swap(counted_, other->counted_);
+  }
 
  private:
   template <typename Fn>
   void ForEachCounter(int64_t id, const Fn& fn) const;
-
-  const int64_t num_counters_;
   uint8_t* data() const { return static_cast<uint8_t*>(pages_.address); }
 
+  const int64_t num_counters_;
   const int num_hashes_;
-  PageRun pages_;  // a null address before Reserve
+  PageRun pages_;         // a null address before Reserve
+  bool counted_ = false;  // whether Raise or Assign was called
 };
 
 }  // namespace lodestar
