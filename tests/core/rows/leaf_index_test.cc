@@ -97,7 +97,7 @@ TEST(LeafIndexTest, ReserveEvenlyAvoidsGrowth) {
 
 // No array of all tags: the largest allocation is a leaf.
 TEST(LeafIndexTest, ReservingTakesLittleTemporaryMemory) {
-  constexpr uint32_t kTotal = 1000000;
+  constexpr uint32_t kTotal = 400000;
   constexpr int64_t kLargestLeaf = 16384 * 8 * 8 / 5 + 4096;
   EpochDomain epochs;
   LeafIndex index(&epochs);
@@ -123,9 +123,9 @@ TEST(LeafIndexTest, ReservingTakesLittleTemporaryMemory) {
 TEST(LeafIndexTest, TagsMayShareTheirFirstBits) {
   EpochDomain epochs;
   LeafIndex index(&epochs);
-  for (uint32_t row = 0; row < 400000; row += 200000) {
+  for (uint32_t row = 0; row < 200000; row += 100000) {
     std::vector<uint32_t> tags;
-    for (uint32_t i = row; i < row + 200000; ++i) {
+    for (uint32_t i = row; i < row + 100000; ++i) {
       tags.push_back(0xabc00000u | TagOf(i) >> 12);
     }
     Add(&index, tags, row);
@@ -133,7 +133,7 @@ TEST(LeafIndexTest, TagsMayShareTheirFirstBits) {
       ASSERT_EQ(Rows(index, tags[i]).count(row + i), 1u) << i;
     }
   }
-  EXPECT_LE(index.bytes(), 400000 * 14 + (8 << 20));  // and the directory
+  EXPECT_LE(index.bytes(), 200000 * 14 + (8 << 20));  // and the directory
   ASSERT_TRUE(index.ReserveEvenly(1000).ok());
 }
 
@@ -217,7 +217,7 @@ TEST(LeafIndexTest, ReadersSeePublishedEntriesDuringGrowth) {
 // while readers look up rows that stay. A moved row is at one place or the
 // other, and a row that a reader finds twice or never is an error.
 TEST(LeafIndexTest, ReadersSeeRowsThatMoveDuringCompaction) {
-  constexpr uint32_t kTags = 40000;
+  constexpr uint32_t kTags = 20000;
   EpochDomain epochs;
   LeafIndex index(&epochs);
   std::vector<uint32_t> tags;
@@ -251,10 +251,10 @@ TEST(LeafIndexTest, ReadersSeeRowsThatMoveDuringCompaction) {
   std::mt19937_64 rng(9);
   std::vector<uint32_t> rows(kTags);
   for (uint32_t k = 0; k < kTags; ++k) rows[k] = k;
-  for (int round = 0; round < 60 || read < 100000; ++round) {
+  for (int round = 0; round < 20 || read < 20000; ++round) {
     // Removes odd rows, whose cells are reused only by a new leaf.
     for (uint32_t k = 1; k < kTags; k += 2) index.Remove(tags[k], rows[k]);
-    for (int moves = 0; moves < 20000; ++moves) {
+    for (int moves = 0; moves < 5000; ++moves) {
       const uint32_t k = rng() % kTags & ~1u;
       const uint32_t to = rows[k] < kTags ? k + kTags : k;
       index.Move(tags[k], rows[k], to);
