@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -27,21 +25,6 @@
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
-
-// Number of allocations of this thread before one fails, on the host or on the
-// device; negative: never.
-thread_local int64_t allocations_left = -1;
-
-static bool Fails() { return allocations_left >= 0 && allocations_left-- == 0; }
-
-void* operator new(size_t size) {
-  if (Fails()) throw std::bad_alloc();
-  void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lodestar {
 namespace {
@@ -559,145 +542,6 @@ void TestOutOfMemory(Random* random) {
   tables.ExpectSameTable("memory again");
 }
 
-class FailingAllocator final : public DeviceAllocator {
- public:
-  explicit FailingAllocator(DeviceAllocator* allocator)
-      : allocator_(allocator) {}
-  void* Allocate(int64_t bytes) override {
-    return Fails() ? nullptr : allocator_->Allocate(bytes);
-  }
-  void Free(void* memory) override { allocator_->Free(memory); }
-
- private:
-  DeviceAllocator* const allocator_;
-};
-
-// Whichever allocation of a call fails, on the host or on the device, the table
-// is unchanged, and the call succeeds when repeated.
-void TestEachAllocation(Random* random) {
-  constexpr int kWidth = 16;
-  const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
-  const std::vector<float> inits = {0.1f};
-  const Ids old_ids = UniqueOf(SomeIds(random, 1000, 800));
-  const Ids ids = UniqueOf(SomeIds(random, few ? 2000 : 4000, 3000));
-  const int64_t n = static_cast<int64_t>(ids.size());
-  const DeviceBuffer<int64_t> device_ids(ids);
-  const DeviceStore::Ids batch = {device_ids.data(), n, nullptr};
-  std::vector<float> floats(n * kWidth);
-  for (float& x : floats) x = static_cast<float>(Draw(random, -9, 9));
-  const DeviceBuffer<float> device_floats(floats);
-  DeviceStore::Update update;
-  update.unique_ids = batch;
-  update.gradients = device_floats.data();
-  update.name = "adagrad";
-  update.hyperparameters = numbers;
-  update.slot_inits = inits;
-  update.create_missing = true;
-  SparseOptimizer adagrad;
-  ExpectOk(SparseOptimizer::Create("adagrad", numbers, &adagrad), "adagrad");
-  const Ids counts(n, 1);
-  EmbeddingRowsView view;
-  view.ids = ids;
-  view.values = floats;
-  view.frequencies = counts;
-  view.last_seen = counts;
-  LookupOptions insert;
-  insert.insert = true;
-  EvictionPolicy evict;
-  evict.max_rows = 100;
-  std::vector<RowRef> refs(n);
-  int64_t rows = 0;
-
-  struct Call {
-    const char* name;
-    int64_t max_rows;
-    std::function<Status(Tables*, const DeviceStream&)> on_device;
-    std::function<Status(EmbeddingStore*)> on_host;
-  };
-  const auto lookup = [&](Tables* tables, const DeviceStream& on) {
-    return tables->device->FindOrInsert(on, batch, {}, {});
-  };
-  const auto host_lookup = [&](EmbeddingStore* host) {
-    return host->FindOrInsert(ids, insert, refs, nullptr);
-  };
-  const Call calls[] = {
-      {"lookup", 0, lookup, host_lookup},
-      {"lookup under a cap", 900, lookup, host_lookup},
-      {"update", 0,
-       [&](Tables* tables, const DeviceStream& on) {
-         return tables->device->Apply(on, update);
-       },
-       [&](EmbeddingStore* host) {
-         return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true,
-                            0, nullptr);
-       }},
-      {"assignment", 0,
-       [&](Tables* tables, const DeviceStream& on) {
-         return tables->device->InsertOrAssign(on, batch, device_floats.data());
-       },
-       [&](EmbeddingStore* host) {
-         return host->InsertOrAssign(ids, floats.data(), nullptr);
-       }},
-      {"import", 0,
-       [&](Tables* tables, const DeviceStream& on) {
-         return tables->device->Import(on, view);
-       },
-       [&](EmbeddingStore* host) { return host->Import(view, nullptr); }},
-      {"eviction", 0,
-       [&](Tables* tables, const DeviceStream& on) {
-         return tables->device->Evict(on, evict, &rows);
-       },
-       [&](EmbeddingStore* host) {
-         return host->Evict(evict, &rows, nullptr);
-       }},
-      {"removal", 0,
-       [&](Tables* tables, const DeviceStream& on) {
-         return tables->device->Remove(on, batch, &rows);
-       },
-       [&](EmbeddingStore* host) { return host->Remove(ids, &rows); }}};
-  for (const Call& call : calls) {
-    int64_t errors = 0;
-    bool failed = true;
-    for (int64_t failures = 0; failed; ++failures) {
-      const std::string what =
-          StrCat(call.name, ", allocation ", failures, " fails");
-      CudaAllocator cuda;
-      FailingAllocator allocator(&cuda);
-      EvictionPolicy policy;
-      policy.max_rows = call.max_rows;
-      Tables tables(kWidth, RowType::kFloat32, "normal", policy, &allocator);
-      FailingAllocator memory(tables.memory.get());
-      const DeviceStream on = {tables.stream, &memory};
-      tables.FindOrInsert(old_ids, true, true, what);
-      tables.host->SetStep(3);
-      tables.device->SetStep(3);
-      Status status;
-      allocations_left = failures;
-      try {
-        status = call.on_device(&tables, on);
-      } catch (const std::bad_alloc&) {
-        status = Status(StatusCode::kResourceExhausted, "out of memory");
-      }
-      failed = allocations_left < 0;
-      allocations_left = -1;
-      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
-      // The standard library may do without a buffer.
-      if (failed && !status.ok()) {
-        ++errors;
-        Expect(status.code() == StatusCode::kResourceExhausted,
-               what + ": an error");
-        tables.ExpectSameTable(what);
-        status = call.on_device(&tables, on);
-        REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
-      }
-      ExpectOk(status, what);
-      ExpectOk(call.on_host(tables.host.get()), what);
-      tables.ExpectSameTable(what + ", repeated");
-    }
-    Expect(errors > 1, std::string(call.name) + ": allocations failed");
-  }
-}
-
 // Callers on their own streams: each reads its own rows, and at the end all
 // rows exist.
 void TestStreams(Random* random) {
@@ -771,7 +615,6 @@ int main(int argc, char** argv) {
                    {"unsupported", TestUnsupported},
                    {"inspect", TestInspect},
                    {"memory", TestOutOfMemory},
-                   {"allocations", TestEachAllocation},
                    {"streams", TestStreams}},
                   &few);
 }

@@ -288,7 +288,7 @@ void ColumnsStayEqual(RowType type, int dim, double share) {
     ASSERT_TRUE(store->InsertOrAssign(some, zero_rows.data(), nullptr).ok());
     Remove(store.get(), SomeIds(rng, 0, kFew, 2));
     int64_t returned;
-    ASSERT_TRUE(store->Compact(&returned).ok());
+    ASSERT_TRUE(store->Compact(&returned, {}).ok());
     Lookup(store.get(), ids);
   };
   RunUntilTimeIsUp(share, {read, read, train, train, train, replace});
