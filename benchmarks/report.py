@@ -88,7 +88,6 @@ PROGRAMS = {
     "embedding_store_benchmark": Program(60, native=True),
     "eviction_benchmark": Program(60, native=True),
     "feeding_benchmark": Program(180, ("--small", "--runs", "15")),
-    "first_call_benchmark": Program(30, native=True),
     "growth_benchmark": Program(150, (), ("200000",), native=True),
     "hogwild_benchmark": Program(240, ("--runs", "7")),
     "id_table_benchmark": Program(300),
