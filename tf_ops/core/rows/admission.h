@@ -69,8 +69,9 @@ class PendingIds {
 //
 // Reserve maps one byte of address space per counter, which takes microseconds
 // for any size. The system makes a page of 4,096 counters at the first count in
-// it. Until most pages exist, counting an id therefore costs up to num_hashes
-// page faults, and memory grows by as many pages.
+// it. Until most pages exist, counting an id costs two page faults per hash (a
+// read and a write, about 10 us for three hashes) and as many pages of memory
+// as there are hashes.
 class CountingSketch {
  public:
   static constexpr int kMaxCount = 255;
