@@ -53,6 +53,7 @@ void RowStore::MarkWritten(uint32_t row, Marking marking) {
       SaveImage(row);
     }
   };
+  PauseAt(PausePoint::kBeforeMarking);
   if (GuardHolds(StoreGuard::kMarkAfterImage)) save_image();
   if (GuardHolds(StoreGuard::kChangeMarks) && !Has(RowMark::kChanged, row)) {
     Set(RowMark::kChanged, row);
