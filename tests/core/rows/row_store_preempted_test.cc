@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "tf_ops/core/base/guards.h"
+#include "tf_ops/core/base/step_gate.h"
+#include "tf_ops/core/rows/row_images.h"
 #include "tf_ops/core/rows/row_store.h"
 
 namespace lodestar {
