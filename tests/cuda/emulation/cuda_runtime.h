@@ -22,6 +22,7 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __noinline__
 // The threads of a block are fibers of one host thread.
 #define __shared__ static thread_local

@@ -40,7 +40,7 @@ constexpr uint64_t kFlags = 7;
 // the rows, with lanes along each. `out`, if not null, receives all rows.
 template <typename Unit>
 __global__ void __launch_bounds__(kBlock, 4)
-    InsertKernel(InsertCall call, Unit* out) {
+    InsertKernel(const __grid_constant__ InsertCall call, Unit* out) {
   constexpr int kAtOnce = 4;
   const int64_t i = ThreadNumber();
   const bool mine = i < SizeOf(call.ids) && !(call.options.skipped != nullptr &&

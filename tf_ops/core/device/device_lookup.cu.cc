@@ -102,9 +102,13 @@ struct PoolCall {
 
 namespace {
 
+// Arguments that are passed on by reference are __grid_constant__: each thread
+// would copy the others to its stack, which takes as long as the rest.
+
 // One thread per id finds its row, then its warp copies the rows.
 template <typename Unit>
-__global__ void __launch_bounds__(kBlock) FindKernel(FindCall call, Unit* out) {
+__global__ void __launch_bounds__(kBlock)
+    FindKernel(const __grid_constant__ FindCall call, Unit* out) {
   const int64_t i = ThreadNumber();
   bool is_found = false;
   uint64_t source = kFromNowhere;
@@ -118,7 +122,7 @@ __global__ void __launch_bounds__(kBlock) FindKernel(FindCall call, Unit* out) {
 }
 
 __global__ void __launch_bounds__(kBlock)
-    LocateKernel(FindCall call, uint64_t* sources) {
+    LocateKernel(const __grid_constant__ FindCall call, uint64_t* sources) {
   const int64_t i = ThreadNumber();
   bool is_found = false;
   uint64_t source = kFromNowhere;
@@ -133,7 +137,8 @@ __global__ void __launch_bounds__(kBlock)
 // ids, as the CPU does.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
-    PoolKernel(PoolCall call, T* pooled, int64_t* winners) {
+    PoolKernel(const __grid_constant__ PoolCall call, T* pooled,
+               int64_t* winners) {
   using C = ComputeOf<T>;
   constexpr int kAtOnce = 4;  // independent loads
   const int64_t thread = ThreadNumber();
@@ -225,7 +230,8 @@ __device__ T SumOverWarp(T x) {
 // One warp per bag. With y = sum(w x) / S and g = dL/dy, dL/dw is g x for sum,
 // (g x - g y) / S for mean, and (g x - g y w / S) / S for sqrtn.
 template <typename T>
-__global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
+__global__ void WeightGradientsKernel(const __grid_constant__ PoolCall call,
+                                      const T* gradients,
                                       float* weight_gradients) {
   using C = ComputeOf<T>;
   const int64_t b = ThreadNumber() / kWarp;
