@@ -186,9 +186,25 @@ absl::Status StatsShape(InferenceContext* c) {
 
 }  // namespace
 
-#define LIST_OF_DTYPES "list({float, double, half, bfloat16}) >= 1"
+#define LIST_OF_DTYPES "list({float, double, half, bfloat16})"
 
-// The attributes of ops with features.
+// The inputs and attributes that ops share. Those of tables, of tables whose
+// rows were fetched, and of a batch of features.
+#define TABLE_INPUTS                \
+  Input("handles: T * resource")    \
+      .Input("hooks: table_dtypes") \
+      .Input("missing_rows: table_dtypes")
+#define FETCHED_INPUTS                \
+  Input("hooks: table_dtypes")        \
+      .Input("rows: table_dtypes")    \
+      .Input("unique_ids: T * int64") \
+      .Input("positions: T * int64")
+#define BATCH_INPUTS                  \
+  Input("ids: F * int64")             \
+      .Input("row_splits: R * int64") \
+      .Input("weights: W * float")
+#define MISSING_ATTR \
+  Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
 #define FEATURE_ATTRS                       \
   Attr("T: int >= 1")                       \
       .Attr("F: int >= 1")                  \
@@ -208,26 +224,19 @@ absl::Status StatsShape(InferenceContext* c) {
       .Attr("max_lengths: list(int) >= 1")
 
 // The attributes of ops with rows of features.
-#define FEATURE_AND_DTYPE_ATTRS                       \
-  FEATURE_ATTRS.Attr("table_dtypes: " LIST_OF_DTYPES) \
-      .Attr("feature_dtypes: " LIST_OF_DTYPES)
+#define FEATURE_AND_DTYPE_ATTRS                               \
+  FEATURE_ATTRS.Attr("table_dtypes: " LIST_OF_DTYPES " >= 1") \
+      .Attr("feature_dtypes: " LIST_OF_DTYPES " >= 1")
 
 REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
-    .Input("handles: T * resource")
-    .Input("hooks: table_dtypes")
-    .Input("missing_rows: table_dtypes")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Input("counters: C * resource")
+    .TABLE_INPUTS.BATCH_INPUTS.Input("counters: C * resource")
     .Output("rows: feature_dtypes")
     .Output("unique_ids: T * int64")
     .Output("positions: T * int64")
     .Output("winners: M * int64")
     .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
     .Attr("C: int >= 0")
-    .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
-    .Attr("insert: bool = true")
+    .MISSING_ATTR.Attr("insert: bool = true")
     .Attr("count: bool = true")
     .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
     .SetIsStateful()
@@ -272,10 +281,7 @@ RESOURCE_EXHAUSTED if out of memory; no table is changed then.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionUnique")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Output("unique_ids: T * int64")
+    .BATCH_INPUTS.Output("unique_ids: T * int64")
     .Output("positions: T * int64")
     .FEATURE_ATTRS.SetShapeFn(CollectionUniqueShape)
     .Doc(R"doc(
@@ -293,10 +299,7 @@ INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPartitionBags")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Output("part_ids: N * int64")
+    .BATCH_INPUTS.Output("part_ids: N * int64")
     .Output("part_row_splits: N * int64")
     .Output("part_factors: N * float")
     .Output("places: F * int64")
@@ -321,18 +324,11 @@ INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPool")
-    .Input("hooks: table_dtypes")
-    .Input("rows: table_dtypes")
-    .Input("unique_ids: T * int64")
-    .Input("positions: T * int64")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Input("default_rows: default_dtypes")
+    .FETCHED_INPUTS.BATCH_INPUTS.Input("default_rows: default_dtypes")
     .Output("pooled: feature_dtypes")
     .Output("winners: M * int64")
     .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
-    .Attr("default_dtypes: list({float, double, half, bfloat16}) >= 0")
+    .Attr("default_dtypes: " LIST_OF_DTYPES " >= 0")
     .SetShapeFn(PoolShape)
     .Doc(R"doc(
 Pools rows of F features from the rows of the unique ids of T tables.
@@ -352,15 +348,8 @@ U) or a shape does not match.
 )doc");
 
 REGISTER_OP("Lodestar>EmbeddingCollectionPoolWeightsGradient")
-    .Input("hooks: table_dtypes")
-    .Input("rows: table_dtypes")
-    .Input("unique_ids: T * int64")
-    .Input("positions: T * int64")
-    .Input("gradients: feature_dtypes")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Output("weight_gradients: W * float")
+    .FETCHED_INPUTS.Input("gradients: feature_dtypes")
+    .BATCH_INPUTS.Output("weight_gradients: W * float")
     .FEATURE_AND_DTYPE_ATTRS.SetShapeFn(WeightsGradientShape)
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionPool with respect to its weights.
@@ -374,10 +363,7 @@ weight_gradients: As for EmbeddingCollectionWeightsGradient.
 
 REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
     .Input("gradients: feature_dtypes")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Input("unique_ids: T * int64")
+    .BATCH_INPUTS.Input("unique_ids: T * int64")
     .Input("positions: T * int64")
     .Input("winners: M * int64")
     .Output("summed_ids: T * int64")
@@ -404,17 +390,9 @@ INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not match.
 // Reads tables but is not stateful, so that a graph can prune it if the
 // gradient of the weights is not used.
 REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
-    .Input("handles: T * resource")
-    .Input("hooks: table_dtypes")
-    .Input("missing_rows: table_dtypes")
-    .Input("gradients: feature_dtypes")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .Output("weight_gradients: W * float")
-    .FEATURE_AND_DTYPE_ATTRS
-    .Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
-    .SetShapeFn(WeightsGradientShape)
+    .TABLE_INPUTS.Input("gradients: feature_dtypes")
+    .BATCH_INPUTS.Output("weight_gradients: W * float")
+    .FEATURE_AND_DTYPE_ATTRS.MISSING_ATTR.SetShapeFn(WeightsGradientShape)
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionLookup for its weights.
 
@@ -443,10 +421,7 @@ REGISTER_OP("Lodestar>EmbeddingCollectionCount")
     .Input("counters: resource")
     .Input("positions: T * int64")
     .Input("resident: T * bool")
-    .Input("ids: F * int64")
-    .Input("row_splits: R * int64")
-    .Input("weights: W * float")
-    .FEATURE_ATTRS.SetIsStateful()
+    .BATCH_INPUTS.FEATURE_ATTRS.SetIsStateful()
     .SetShapeFn(ScalarOutputs({0}))
     .Doc(R"doc(
 Counts lookups in tables on other devices.
