@@ -1,5 +1,5 @@
-// Restoring of records from snapshot files to an EmbeddingStore. Shared by
-// TableRestorer and SnapshotDelta.
+// The parts of a table's snapshot files, and state accumulated over files.
+// Shared by TableRestorer and SnapshotDelta.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
@@ -14,7 +14,8 @@
 #include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/embedding/embedding_rows.h"
+#include "tf_ops/core/embedding/rows_applier.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
@@ -44,15 +45,21 @@ struct TablePart {
   }
 };
 
-// Returns the head of a record.
-inline SnapshotRowHead HeadOf(const char* record) {
-  SnapshotRowHead head;
-  __builtin_memcpy(&head, record, sizeof(head));
-  return head;
-}
-
 // Prefixes the message of `status` with the file's path.
 Status InFile(const std::string& path, const Status& status);
+
+// Returns InvalidArgument if rows of the file at `path` do not fit a table.
+inline Status CheckKind(const std::string& path, const SnapshotTable& table,
+                        const RowChecks& checks) {
+  return InFile(path,
+                checks.CheckKind(table.dim, table.type, table.shared_rows));
+}
+
+// The records of a block with rows.
+inline RowRecords RecordsOf(const SnapshotFileReader::Block& block,
+                            const SnapshotTable& table, bool reset_slots) {
+  return {block.payload.data(), block.count, table.layout(), reset_slots};
+}
 
 // Merges `table`, read from another part's file at `path`, into `joined`, which
 // was read from the file at `before`. A part that has never had a gradient has
@@ -104,47 +111,6 @@ class AdmissionState {
   std::vector<std::pair<int64_t, std::vector<char>>> pieces_
       LODESTAR_GUARDED_BY(mutex_);
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
-};
-
-// Copies records into the parts of a table.
-class RestoredRecords {
- public:
-  // For the records of one file. Copies slots unless `reset_slots`.
-  RestoredRecords(EmbeddingStore* store, const SnapshotTable& table,
-                  bool reset_slots)
-      : table_(store->parts()),
-        layout_(table.layout()),
-        reset_slots_(reset_slots) {}
-
-  // Returns InvalidArgument if `store` cannot hold the file's rows.
-  static Status CheckTable(const std::string& path, const SnapshotTable& table,
-                           const EmbeddingStore& store);
-  // Returns FailedPrecondition if `store` has an optimizer other than the
-  // file's `optimizer`, InvalidArgument if that is unknown.
-  static Status CheckOptimizer(const std::string& path,
-                               const AttachedOptimizer& optimizer,
-                               const EmbeddingStore& store);
-
-  // The records of a ROWS block, grouped by shard. Shard s has records
-  // [begins[s], begins[s + 1]).
-  struct Groups {
-    std::vector<uint32_t> begins;
-    std::vector<uint32_t> tags;
-    std::vector<const char*> records;
-  };
-  // Groups the records of the block whose ids are in `part`.
-  void Group(const SnapshotFileReader::Block& block, Groups* groups,
-             const TablePart& part = TablePart()) const;
-
-  // Writes the values and slots of a row that is locked or not yet visible.
-  void Write(const char* record, RowStore* rows, uint32_t row);
-  // Writes the records of a SHARED_ROWS block, if the table has shared rows.
-  void WriteShared(const SnapshotFileReader::Block& block);
-
- private:
-  TableParts& table_;
-  const SnapshotRowLayout layout_;
-  const bool reset_slots_;
 };
 
 }  // namespace lodestar

@@ -22,9 +22,10 @@ Status SnapshotDelta::Open(Span<const std::string> paths, EmbeddingStore* store,
   for (const auto& file : delta->files_) {
     LODESTAR_RETURN_IF_ERROR(delta->ReadFile(*file, &found));
   }
-  if (paths.size() > 1) delta->admission_.ForgetBefore(delta->table_.step);
+  if (paths.size() > 1) delta->admission_.ForgetBefore(delta->joined_.step);
   LODESTAR_RETURN_IF_ERROR(delta->CollectIds(&found));
-  LODESTAR_RETURN_IF_ERROR(delta->CheckAdmission());
+  LODESTAR_RETURN_IF_ERROR(delta->InLast(delta->table_.CheckPending(
+      delta->admission_.View(), delta->ids_, delta->removed_)));
   LODESTAR_RETURN_IF_ERROR(delta->Reserve());
   *out = std::move(delta);
   return Status();
@@ -39,10 +40,10 @@ Status SnapshotDelta::OpenFile(const std::string& path) {
   LODESTAR_RETURN_IF_ERROR(ReadTable(*file->reader, &file->table));
   LODESTAR_RETURN_IF_ERROR(CheckTable(*file));
   if (files_.empty()) {
-    table_ = file->table;
+    joined_ = file->table;
   } else {
     LODESTAR_RETURN_IF_ERROR(
-        JoinParts(files_.back()->path(), path, file->table, &table_));
+        JoinParts(files_.back()->path(), path, file->table, &joined_));
   }
   files_.push_back(std::move(file));
   return Status();
@@ -55,8 +56,8 @@ Status SnapshotDelta::CheckTable(const File& file) const {
     return InvalidArgument("'", path,
                            "' is a full snapshot, expected an incremental one");
   }
-  LODESTAR_RETURN_IF_ERROR(RestoredRecords::CheckTable(path, table, *store_));
-  const RowInitializer& initializer = parts_.initializer;
+  LODESTAR_RETURN_IF_ERROR(CheckKind(path, table, table_));
+  const RowInitializer& initializer = table_.initializer();
   if (table.seed != initializer.seed() || table.salt != initializer.salt()) {
     return InvalidArgument("'", path, "' belongs to a table with seed ",
                            table.seed, " and salt ", table.salt,
@@ -65,18 +66,18 @@ Status SnapshotDelta::CheckTable(const File& file) const {
   }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
-      RestoredRecords::CheckOptimizer(path, table.optimizer, *store_));
-  if (table.optimizer.name.empty() && parts_.optimizer.bound()) {
+      InFile(path, table_.CheckOptimizer(table.optimizer)));
+  if (table.optimizer.name.empty() && !table_.optimizer().name.empty()) {
     return FailedPrecondition(
         "'", path, "' has no optimizer slots, but the table has those of '",
-        parts_.optimizer.optimizer().name, "'");
+        table_.optimizer().name, "'");
   }
   return Status();
 }
 
 Status SnapshotDelta::ReadFile(const File& file, std::vector<IdAt>* found) {
   const SnapshotTable& table = file.table;
-  const bool with_shared = parts_.shared.any() && table.shared_rows > 0;
+  const bool with_shared = table_.has_shared_rows() && table.shared_rows > 0;
   SharedRowSet shared(with_shared ? table.shared_rows : 0);
   const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, table, block));
@@ -129,38 +130,15 @@ Status SnapshotDelta::CollectIds(std::vector<IdAt>* found) {
   return Status();
 }
 
-Status SnapshotDelta::CheckAdmission() const {
-  const std::string& path = files_.back()->path();
-  const EmbeddingRowsView view = admission_.View();
-  LODESTAR_RETURN_IF_ERROR(InFile(path, parts_.occurrence_counter.Check(view)));
-  if (!parts_.occurrence_counter.uses_admission()) return Status();
-  std::vector<RowRef> refs(view.pending_ids.size());
-  store_->FindAll(view.pending_ids, refs, nullptr);
-  for (int64_t i = 0; i < view.pending_ids.size(); ++i) {
-    const int64_t id = view.pending_ids[i];
-    const bool stays =
-        refs[i].found() &&
-        !std::binary_search(removed_.begin(), removed_.end(), id);
-    if (stays || std::binary_search(ids_.begin(), ids_.end(), id)) {
-      return DataLoss("'", path, "': id ", id, " is pending, but it has a row");
-    }
-  }
-  return Status();
-}
-
 Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
-  const int64_t max_rows = parts_.policies.eviction.max_rows;
-  if (max_rows == 0) return Status();
+  if (table_.eviction().max_rows == 0) return Status();
   std::vector<RowRef> gone(removed_.size());
   store_->FindAll(removed_, gone, nullptr);
   const auto is_found = [](const RowRef& ref) { return ref.found(); };
   const int64_t rows = store_->size() + refs.size() -
                        std::count_if(refs.begin(), refs.end(), is_found) -
                        std::count_if(gone.begin(), gone.end(), is_found);
-  if (rows <= max_rows) return Status();
-  return FailedPrecondition("'", files_.back()->path(), "' results in ", rows,
-                            " rows, but the table's cap is ", max_rows,
-                            " rows");
+  return InLast(table_.CheckCap(rows));
 }
 
 // Changes nothing but the reserved memory.
@@ -168,16 +146,16 @@ Status SnapshotDelta::Reserve() {
   std::vector<RowRef> refs(ids_.size());
   store_->FindAll(ids_, refs, nullptr);
   LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
-  std::vector<std::vector<uint32_t>> tags(parts_.rows.num_shards());
+  std::vector<std::vector<uint32_t>> tags(table_.num_shards());
   for (size_t i = 0; i < ids_.size(); ++i) {
     if (refs[i].found()) continue;
-    const ShardedRows::IdHash hash = parts_.rows.HashOf(ids_[i]);
+    const ShardedRows::IdHash hash = table_.HashOf(ids_[i]);
     tags[hash.shard].push_back(hash.tag);
   }
   for (size_t s = 0; s < tags.size(); ++s) {
-    RowShard& shard = parts_.rows.shard(s);
+    RowShard& shard = table_.shard(s);
     MutexLock lock(&shard.mutex);
-    LODESTAR_RETURN_IF_ERROR(parts_.rows.Reserve(&shard, tags[s]));
+    LODESTAR_RETURN_IF_ERROR(table_.Reserve(&shard, tags[s]));
   }
   return Status();
 }
@@ -185,22 +163,20 @@ Status SnapshotDelta::Reserve() {
 Status SnapshotDelta::Apply(Applied* applied) try {
   OccurrenceCounter::State admission;
   LODESTAR_RETURN_IF_ERROR(
-      parts_.occurrence_counter.Build(admission_.View(), &admission));
+      table_.BuildAdmission(admission_.View(), &admission));
   LODESTAR_RETURN_IF_ERROR(Bind());
-  if (parts_.policies.eviction.max_rows == 0) {
+  if (table_.eviction().max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   } else {
     ImageBudget::Global().Wait();
-    const ShardLocks locks(parts_.rows);
+    const ShardLocks locks = table_.LockAll();
     holds_shards_ = true;
     std::vector<RowRef> refs(ids_.size());
     store_->FindAll(ids_, refs, nullptr);
     LODESTAR_RETURN_IF_ERROR(CheckCap(refs));
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   }
-  parts_.occurrence_counter.Install(&admission);
-  parts_.step.Set(table_.step, table_.own_step);
-  parts_.rows.epochs()->Collect();
+  table_.Finish(&admission, joined_.step, joined_.own_step);
   *applied = applied_;
   return Status();
 } catch (const std::bad_alloc&) {
@@ -215,7 +191,6 @@ Status SnapshotDelta::WriteAll() {
 }
 
 Status SnapshotDelta::WriteFile(const File& file) {
-  RestoredRecords records(store_, file.table, options_.reset_slots);
   SnapshotScan scan(*file.reader, /*payloads=*/true);
   SnapshotFileReader::Block block;
   for (bool more = true; more;) {
@@ -225,10 +200,12 @@ Status SnapshotDelta::WriteFile(const File& file) {
     LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, file.table, block));
     // The table may have a running snapshot.
     if (!holds_shards_) ImageBudget::Global().Wait();
+    const RowRecords records =
+        RecordsOf(block, file.table, options_.reset_slots);
     if (block.kind == BlockKind::kRows) {
-      LODESTAR_RETURN_IF_ERROR(WriteRows(&records, block));
+      LODESTAR_RETURN_IF_ERROR(WriteRows(records));
     } else if (block.kind == BlockKind::kSharedRows) {
-      records.WriteShared(block);
+      table_.PutShared(records);
     }
   }
   return Status();
@@ -241,30 +218,27 @@ std::unique_lock<Mutex> SnapshotDelta::LockShard(RowShard* shard) const {
 
 // Rows written before the optimizer was attached get the initial slot values.
 Status SnapshotDelta::Bind() {
-  const AttachedOptimizer& optimizer = table_.optimizer;
+  const AttachedOptimizer& optimizer = joined_.optimizer;
   if (options_.reset_slots || optimizer.name.empty()) return Status();
-  const ShardLocks locks(parts_.rows);
-  return parts_.optimizer.Attach(optimizer);
+  return table_.AttachOptimizer(optimizer);
 }
 
-Status SnapshotDelta::WriteRows(RestoredRecords* records,
-                                const SnapshotFileReader::Block& block) {
-  RestoredRecords::Groups groups;
-  records->Group(block, &groups);
-  for (uint32_t s = 0; s < parts_.rows.num_shards(); ++s) {
+Status SnapshotDelta::WriteRows(const RowRecords& records) {
+  RecordGroups groups;
+  table_.Group(records, [](int64_t) { return true; }, &groups);
+  for (uint32_t s = 0; s < table_.num_shards(); ++s) {
     LODESTAR_RETURN_IF_ERROR(WriteRowsOfShard(records, s, &groups));
   }
   return Status();
 }
 
-Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
-                                       uint32_t number,
-                                       RestoredRecords::Groups* groups) {
+Status SnapshotDelta::WriteRowsOfShard(const RowRecords& records,
+                                       uint32_t number, RecordGroups* groups) {
   const uint32_t begin = groups->begins[number];
   const uint32_t end = groups->begins[number + 1];
   if (begin == end) return Status();
-  RowShard& shard = parts_.rows.shard(number);
-  if (shard.order != nullptr) SortByAge(begin, end, groups);
+  RowShard& shard = table_.shard(number);
+  if (shard.order != nullptr) SortForOrder(begin, end, groups);
   const std::unique_lock<Mutex> lock = LockShard(&shard);
   shard.mutex.AssertHeld();
   std::vector<uint32_t> found(end - begin);
@@ -277,70 +251,51 @@ Status SnapshotDelta::WriteRowsOfShard(RestoredRecords* records,
     found[k - begin] = shard.Find(groups->tags[k], id);
     if (found[k - begin] == LeafIndex::kNoRow) tags.push_back(groups->tags[k]);
   }
-  LODESTAR_RETURN_IF_ERROR(parts_.rows.Reserve(&shard, tags));
+  LODESTAR_RETURN_IF_ERROR(table_.Reserve(&shard, tags));
   for (uint32_t k = begin; k < end; ++k) {
-    const char* const record = groups->records[k];
-    const SnapshotRowHead head = HeadOf(record);
-    uint32_t row = found[k - begin];
-    if (row == LeafIndex::kNoRow) {
-      row = shard.rows.Allocate();
-      records->Write(record, &shard.rows, row);
-      parts_.rows.Add(&shard, groups->tags[k], row, head.id, head.last_seen,
-                      head.frequency);
-      continue;
-    }
-    if (shard.order != nullptr) shard.order->Remove(row);
-    // The row cannot be freed or moved without the shard's mutex.
-    shard.rows.Lock(row, head.id);
-    shard.rows.BeforeWrite(row);
-    records->Write(record, &shard.rows, row);
-    RowMeta* const meta = shard.rows.meta(row);
-    meta->last_seen.store(head.last_seen, std::memory_order_relaxed);
-    meta->frequency.store(head.frequency, std::memory_order_relaxed);
-    shard.rows.Unlock(row);
-    if (shard.order != nullptr) shard.order->Add(row);
+    table_.Put(records, groups->records[k], &shard, groups->tags[k],
+               found[k - begin]);
   }
   applied_.written += end - begin;
   const int64_t added = static_cast<int64_t>(tags.size());
-  parts_.rows.AddToSize(added);
-  parts_.events.Add(Event::kInserts, added);
+  table_.CountAdded(added);
   return Status();
 }
 
-// Sorts by age, so that the eviction list finds each position quickly.
-void SnapshotDelta::SortByAge(uint32_t begin, uint32_t end,
-                              RestoredRecords::Groups* groups) {
-  std::vector<std::pair<const char*, uint32_t>> sorted;
+// The eviction list finds each position fastest in this order.
+void SnapshotDelta::SortForOrder(uint32_t begin, uint32_t end,
+                                 RecordGroups* groups) const {
+  struct Item {
+    EvictionKey key;
+    const char* record;
+    uint32_t tag;
+  };
+  std::vector<Item> sorted;
   for (uint32_t k = begin; k < end; ++k) {
-    sorted.push_back({groups->records[k], groups->tags[k]});
+    const SnapshotRowHead head = HeadOf(groups->records[k]);
+    sorted.push_back({table_.KeyOf(head.id, head.last_seen, head.frequency),
+                      groups->records[k], groups->tags[k]});
   }
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    const SnapshotRowHead first = HeadOf(a.first);
-    const SnapshotRowHead second = HeadOf(b.first);
-    if (first.last_seen != second.last_seen) {
-      return first.last_seen < second.last_seen;
-    }
-    return first.id < second.id;
-  });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Item& a, const Item& b) { return a.key < b.key; });
   for (uint32_t k = begin; k < end; ++k) {
-    groups->records[k] = sorted[k - begin].first;
-    groups->tags[k] = sorted[k - begin].second;
+    groups->records[k] = sorted[k - begin].record;
+    groups->tags[k] = sorted[k - begin].tag;
   }
 }
 
 void SnapshotDelta::Remove() {
   for (int64_t id : removed_) {
-    const ShardedRows::IdHash hash = parts_.rows.HashOf(id);
-    RowShard& shard = parts_.rows.shard(hash.shard);
+    const ShardedRows::IdHash hash = table_.HashOf(id);
+    RowShard& shard = table_.shard(hash.shard);
     const std::unique_lock<Mutex> lock = LockShard(&shard);
     const uint32_t row = shard.Find(hash.tag, id);
     if (row == LeafIndex::kNoRow) continue;
     shard.mutex.AssertHeld();
-    parts_.rows.Remove(&shard, hash.tag, row);
+    table_.Remove(&shard, hash.tag, row);
     ++applied_.removed;
   }
-  parts_.rows.AddToSize(-applied_.removed);
-  parts_.events.Add(Event::kRemoved, applied_.removed);
+  table_.CountRemoved(applied_.removed);
 }
 
 }  // namespace lodestar

@@ -47,7 +47,7 @@ class SnapshotDelta {
 
  private:
   SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
-      : store_(store), parts_(store->parts()), options_(options) {}
+      : store_(store), table_(store->rows_applier()), options_(options) {}
 
   struct File {
     std::unique_ptr<SnapshotFileReader> reader;
@@ -64,7 +64,10 @@ class SnapshotDelta {
   Status CheckTable(const File& file) const;
   Status ReadFile(const File& file, std::vector<IdAt>* found);
   Status CollectIds(std::vector<IdAt>* found);
-  Status CheckAdmission() const;
+  // Returns `status` of all files as an error of the last one.
+  Status InLast(const Status& status) const {
+    return InFile(files_.back()->path(), status);
+  }
   // Requires: `refs` are the rows of ids_.
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
@@ -73,19 +76,17 @@ class SnapshotDelta {
   // Returns an empty lock if this object holds all of them.
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
   Status Bind();
-  Status WriteRows(RestoredRecords* records,
-                   const SnapshotFileReader::Block& block);
-  Status WriteRowsOfShard(RestoredRecords* records, uint32_t number,
-                          RestoredRecords::Groups* groups);
-  static void SortByAge(uint32_t begin, uint32_t end,
-                        RestoredRecords::Groups* groups);
+  Status WriteRows(const RowRecords& records);
+  Status WriteRowsOfShard(const RowRecords& records, uint32_t number,
+                          RecordGroups* groups);
+  void SortForOrder(uint32_t begin, uint32_t end, RecordGroups* groups) const;
   void Remove();
 
   EmbeddingStore* const store_;
-  TableParts& parts_;
+  RowsApplier table_;
   const RestoreOptions options_;
   std::vector<std::unique_ptr<File>> files_;
-  SnapshotTable table_;           // the merged tables of all files
+  SnapshotTable joined_;          // the merged tables of all files
   std::vector<int64_t> ids_;      // of the rows, ascending
   std::vector<int64_t> removed_;  // and not written, ascending
   AdmissionState admission_;
