@@ -95,9 +95,9 @@ TEST(RowsApplierTest, RecordsAreGroupedByShard) {
   std::vector<int64_t> grouped;
   for (size_t s = 0; s < applier.num_shards(); ++s) {
     for (uint32_t k = groups.begins[s]; k < groups.begins[s + 1]; ++k) {
-      grouped.push_back(HeadOf(groups.records[k]).id);
+      grouped.push_back(HeadOf(groups.items[k].record).id);
       EXPECT_EQ(applier.HashOf(grouped.back()).shard, s);
-      EXPECT_EQ(applier.HashOf(grouped.back()).tag, groups.tags[k]);
+      EXPECT_EQ(applier.HashOf(grouped.back()).tag, groups.items[k].tag);
     }
   }
   std::sort(grouped.begin(), grouped.end());

@@ -84,11 +84,14 @@ struct RowRecords {
   const char* record(int64_t i) const { return data + i * layout.bytes(); }
 };
 
-// Records grouped by shard. Shard s has records [begins[s], begins[s + 1]).
+// Records grouped by shard. Shard s has items [begins[s], begins[s + 1]).
 struct RecordGroups {
+  struct Item {
+    uint32_t tag;
+    const char* record;
+  };
   std::vector<uint32_t> begins;
-  std::vector<uint32_t> tags;
-  std::vector<const char*> records;
+  std::vector<Item> items;
 };
 
 class RowsApplier : public RowChecks {
@@ -204,8 +207,7 @@ void RowsApplier::Group(const RowRecords& records, const Keep& keep,
     ++groups->begins[HashOf(id).shard + 2];
     ++kept;
   }
-  groups->tags.resize(kept);
-  groups->records.resize(kept);
+  groups->items.resize(kept);
   for (size_t s = 2; s < groups->begins.size(); ++s) {
     groups->begins[s] += groups->begins[s - 1];
   }
@@ -213,9 +215,8 @@ void RowsApplier::Group(const RowRecords& records, const Keep& keep,
     const int64_t id = HeadOf(records.record(i)).id;
     if (!keep(id)) continue;
     const ShardedRows::IdHash hash = HashOf(id);
-    const uint32_t to = groups->begins[hash.shard + 1]++;
-    groups->tags[to] = hash.tag;
-    groups->records[to] = records.record(i);
+    groups->items[groups->begins[hash.shard + 1]++] = {hash.tag,
+                                                       records.record(i)};
   }
 }
 

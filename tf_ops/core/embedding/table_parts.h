@@ -158,67 +158,58 @@ class SnapshotSource {
   const OccurrenceCounter& occurrence_counter() const {
     return table_.occurrence_counter;
   }
-  // The rows of each shard, and then the shared rows, if any.
-  std::vector<RowStore*> stores();
   size_t num_shards() const { return table_.rows.num_shards(); }
   int64_t num_shared_rows() const { return table_.shared.count(); }
+  // The rows of each shard, and then the shared rows, if any.
+  std::vector<RowStore*> stores() {
+    std::vector<RowStore*> stores;
+    for (size_t s = 0; s < num_shards(); ++s) {
+      stores.push_back(&table_.rows.shard(s).rows);
+    }
+    if (table_.shared.any()) stores.push_back(table_.rows.shared());
+    return stores;
+  }
 
   // Begins a snapshot. Next, call BeginSnapshot of all stores. Returns the ids
   // removed since the base by shard. Requires: ReserveMarks, no running
   // snapshot, and room for all shards in `removed`.
-  void Begin(std::vector<std::vector<int64_t>>* removed);
+  void Begin(std::vector<std::vector<int64_t>>* removed) {
+    ShardedRows& rows = table_.rows;
+    if (rows.changes().base().empty()) rows.StartMarking();
+    rows.changes().BeginSnapshot();
+    for (size_t s = 0; s < num_shards(); ++s) {
+      rows.shard(s).mutex.AssertHeld();
+      (*removed)[s] = rows.shard(s).removed.Take();
+    }
+  }
   // Ends it in stores that had `ends` rows when it began. *base becomes the
   // table's base; null: the snapshot failed, and `removed` are removed ids
   // again. Call after EndImages of all stores.
   void End(const std::vector<int64_t>& ends,
-           std::vector<std::vector<int64_t>> removed, std::string* base);
+           std::vector<std::vector<int64_t>> removed, std::string* base) {
+    TableChanges& changes = table_.rows.changes();
+    const bool marking = changes.HasBaseAfter(base);
+    for (size_t p = 0; p < ends.size(); ++p) {
+      const bool shared = p == num_shards();
+      RowShard& shard = table_.rows.shard(shared ? 0 : p);
+      RowStore& store = shared ? *table_.rows.shared() : shard.rows;
+      MutexLock lock(&shard.mutex);
+      store.EndSnapshot(ends[p], base == nullptr);
+      if (!marking) store.StopMarking();
+      if (shared) continue;
+      if (!marking) {
+        shard.removed.Forget();
+      } else if (base == nullptr &&
+                 !shard.removed.Restore(std::move(removed[p]))) {
+        changes.ForgetBase();
+      }
+    }
+    changes.EndSnapshot(base);
+  }
 
  private:
   TableParts& table_;
 };
-
-inline std::vector<RowStore*> SnapshotSource::stores() {
-  std::vector<RowStore*> stores;
-  for (size_t s = 0; s < num_shards(); ++s) {
-    stores.push_back(&table_.rows.shard(s).rows);
-  }
-  if (table_.shared.any()) stores.push_back(table_.rows.shared());
-  return stores;
-}
-
-inline void SnapshotSource::Begin(std::vector<std::vector<int64_t>>* removed) {
-  ShardedRows& rows = table_.rows;
-  if (rows.changes().base().empty()) rows.StartMarking();
-  rows.changes().BeginSnapshot();
-  for (size_t s = 0; s < num_shards(); ++s) {
-    RowShard& shard = rows.shard(s);
-    shard.mutex.AssertHeld();
-    (*removed)[s] = shard.removed.Take();
-  }
-}
-
-inline void SnapshotSource::End(const std::vector<int64_t>& ends,
-                                std::vector<std::vector<int64_t>> removed,
-                                std::string* base) {
-  TableChanges& changes = table_.rows.changes();
-  const bool marking = changes.HasBaseAfter(base);
-  for (size_t p = 0; p < ends.size(); ++p) {
-    const bool shared = p == num_shards();
-    RowShard& shard = table_.rows.shard(shared ? 0 : p);
-    RowStore& store = shared ? *table_.rows.shared() : shard.rows;
-    MutexLock lock(&shard.mutex);
-    store.EndSnapshot(ends[p], base == nullptr);
-    if (!marking) store.StopMarking();
-    if (shared) continue;
-    if (!marking) {
-      shard.removed.Forget();
-    } else if (base == nullptr &&
-               !shard.removed.Restore(std::move(removed[p]))) {
-      changes.ForgetBase();
-    }
-  }
-  changes.EndSnapshot(base);
-}
 
 }  // namespace lodestar
 

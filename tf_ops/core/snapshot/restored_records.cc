@@ -1,6 +1,7 @@
 #include "tf_ops/core/snapshot/restored_records.h"
 
 #include <algorithm>
+#include <new>
 
 namespace lodestar {
 Status InFile(const std::string& path, const Status& status) {
@@ -22,23 +23,6 @@ Status JoinParts(const std::string& before, const std::string& path,
   }
   joined->step = std::max(joined->step, table.step);
   joined->own_step |= table.own_step;
-  return Status();
-}
-
-Status SharedRowSet::Add(const SnapshotFileReader& file,
-                         const SnapshotTable& table,
-                         const SnapshotFileReader::Block& block) {
-  MutexLock lock(&mutex_);
-  for (int64_t i = 0; i < block.count; ++i) {
-    const int64_t offset = i * table.record_bytes();
-    const int64_t row = HeadOf(block.payload.data() + offset).id;
-    if (seen_[row]) {
-      return DamageAt(file.path(), block.OffsetOf(offset), "shared row ", row,
-                      " occurs a second time");
-    }
-    seen_[row] = true;
-    ++count_;
-  }
   return Status();
 }
 
@@ -103,6 +87,63 @@ EmbeddingRowsView AdmissionState::View() const {
   view.pending_last_seen = last_seen_;
   view.sketch = sketch_;
   return view;
+}
+
+Status RestoredFile::Open(const std::string& path, const RowChecks& checks) {
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader_));
+  LODESTAR_RETURN_IF_ERROR(ReadTable(*reader_, &table_));
+  return InFile(path,
+                checks.CheckKind(table_.dim, table_.type, table_.shared_rows));
+}
+
+Status RestoredFile::ForEach(const RowChecks& checks,
+                             const ParallelFor* parallel,
+                             AdmissionState* admission, const TablePart& part,
+                             const SnapshotScan::Visit& visit) const {
+  const bool with_shared = checks.has_shared_rows() && table_.shared_rows > 0;
+  Mutex mutex;  // guards `seen` and `num_seen`
+  std::vector<bool> seen(with_shared ? table_.shared_rows : 0);
+  int64_t num_seen = 0;
+  const auto add_shared = [&](const SnapshotFileReader::Block& block) {
+    MutexLock lock(&mutex);
+    for (int64_t i = 0; i < block.count; ++i) {
+      const int64_t offset = i * table_.record_bytes();
+      const int64_t row = HeadOf(block.payload.data() + offset).id;
+      if (seen[row]) {
+        return DamageAt(path(), block.OffsetOf(offset), "shared row ", row,
+                        " occurs a second time");
+      }
+      seen[row] = true;
+      ++num_seen;
+    }
+    return Status();
+  };
+  const auto add = [&](const SnapshotFileReader::Block& block) -> Status {
+    try {
+      LODESTAR_RETURN_IF_ERROR(CheckRecords(*reader_, table_, block));
+      switch (block.kind) {
+        case BlockKind::kSharedRows:
+          if (!with_shared) return Status();
+          LODESTAR_RETURN_IF_ERROR(add_shared(block));
+          return visit(block);
+        case BlockKind::kPending:
+        case BlockKind::kSketch:
+          if (admission != nullptr) admission->Add(block, part);
+          return Status();
+        default:
+          return visit(block);
+      }
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("out of memory for the rows of '", path(), "'.");
+    }
+  };
+  SnapshotScan scan(*reader_, /*payloads=*/true);
+  LODESTAR_RETURN_IF_ERROR(scan.ForEach(parallel, add));
+  if (with_shared && table_.whole && num_seen != table_.shared_rows) {
+    return DamageAt(path(), reader_->size(), "the file has ", num_seen,
+                    " shared rows, but its table has ", table_.shared_rows);
+  }
+  return admission == nullptr ? Status() : admission->Finish(path());
 }
 
 }  // namespace lodestar

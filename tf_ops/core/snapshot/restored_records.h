@@ -48,42 +48,11 @@ struct TablePart {
 // Prefixes the message of `status` with the file's path.
 Status InFile(const std::string& path, const Status& status);
 
-// Returns InvalidArgument if rows of the file at `path` do not fit a table.
-inline Status CheckKind(const std::string& path, const SnapshotTable& table,
-                        const RowChecks& checks) {
-  return InFile(path,
-                checks.CheckKind(table.dim, table.type, table.shared_rows));
-}
-
-// The records of a block with rows.
-inline RowRecords RecordsOf(const SnapshotFileReader::Block& block,
-                            const SnapshotTable& table, bool reset_slots) {
-  return {block.payload.data(), block.count, table.layout(), reset_slots};
-}
-
 // Merges `table`, read from another part's file at `path`, into `joined`, which
 // was read from the file at `before`. A part that has never had a gradient has
 // no optimizer yet. Returns InvalidArgument if they belong to different tables.
 Status JoinParts(const std::string& before, const std::string& path,
                  const SnapshotTable& table, SnapshotTable* joined);
-
-// The set of shared rows of a file that have been read. Thread-safe.
-class SharedRowSet {
- public:
-  explicit SharedRowSet(int64_t count) : seen_(count) {}
-  // Returns DataLoss if a row occurs twice.
-  Status Add(const SnapshotFileReader& file, const SnapshotTable& table,
-             const SnapshotFileReader::Block& block);
-  int64_t count() const {
-    MutexLock lock(&mutex_);
-    return count_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  std::vector<bool> seen_ LODESTAR_GUARDED_BY(mutex_);
-  int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
-};
 
 // Accumulates the admission state of several files, one file at a time.
 // Thread-safe within a file.
@@ -111,6 +80,33 @@ class AdmissionState {
   std::vector<std::pair<int64_t, std::vector<char>>> pieces_
       LODESTAR_GUARDED_BY(mutex_);
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
+};
+
+// A snapshot file of a table.
+class RestoredFile {
+ public:
+  // Returns InvalidArgument if the file's rows do not fit the table.
+  Status Open(const std::string& path, const RowChecks& checks);
+
+  const std::string& path() const { return reader_->path(); }
+  const SnapshotTable& table() const { return table_; }
+  // The records of a block with rows.
+  RowRecords RecordsOf(const SnapshotFileReader::Block& block,
+                       bool reset_slots) const {
+    return {block.payload.data(), block.count, table_.layout(), reset_slots};
+  }
+
+  // Checks all records and calls visit(block), on any thread, for blocks of
+  // rows and removed ids, and for shared rows if the table has some. Adds the
+  // admission state of `part`, unless `admission` is null. Returns DataLoss if
+  // a shared row is missing or occurs twice.
+  Status ForEach(const RowChecks& checks, const ParallelFor* parallel,
+                 AdmissionState* admission, const TablePart& part,
+                 const SnapshotScan::Visit& visit) const;
+
+ private:
+  std::unique_ptr<SnapshotFileReader> reader_;
+  SnapshotTable table_;
 };
 
 }  // namespace lodestar

@@ -20,7 +20,7 @@ Status SnapshotDelta::Open(Span<const std::string> paths, EmbeddingStore* store,
   }
   std::vector<IdAt> found;
   for (const auto& file : delta->files_) {
-    LODESTAR_RETURN_IF_ERROR(delta->ReadFile(*file, &found));
+    LODESTAR_RETURN_IF_ERROR(delta->ReadFile(file, &found));
   }
   if (paths.size() > 1) delta->admission_.ForgetBefore(delta->joined_.step);
   LODESTAR_RETURN_IF_ERROR(delta->CollectIds(&found));
@@ -35,28 +35,26 @@ Status SnapshotDelta::Open(Span<const std::string> paths, EmbeddingStore* store,
 }
 
 Status SnapshotDelta::OpenFile(const std::string& path) {
-  auto file = std::make_unique<File>();
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file->reader));
-  LODESTAR_RETURN_IF_ERROR(ReadTable(*file->reader, &file->table));
-  LODESTAR_RETURN_IF_ERROR(CheckTable(*file));
+  RestoredFile file;
+  LODESTAR_RETURN_IF_ERROR(file.Open(path, table_));
+  LODESTAR_RETURN_IF_ERROR(CheckTable(file));
   if (files_.empty()) {
-    joined_ = file->table;
+    joined_ = file.table();
   } else {
     LODESTAR_RETURN_IF_ERROR(
-        JoinParts(files_.back()->path(), path, file->table, &joined_));
+        JoinParts(files_.back().path(), path, file.table(), &joined_));
   }
   files_.push_back(std::move(file));
   return Status();
 }
 
-Status SnapshotDelta::CheckTable(const File& file) const {
+Status SnapshotDelta::CheckTable(const RestoredFile& file) const {
   const std::string& path = file.path();
-  const SnapshotTable& table = file.table;
+  const SnapshotTable& table = file.table();
   if (table.whole) {
     return InvalidArgument("'", path,
                            "' is a full snapshot, expected an incremental one");
   }
-  LODESTAR_RETURN_IF_ERROR(CheckKind(path, table, table_));
   const RowInitializer& initializer = table_.initializer();
   if (table.seed != initializer.seed() || table.salt != initializer.salt()) {
     return InvalidArgument("'", path, "' belongs to a table with seed ",
@@ -75,38 +73,24 @@ Status SnapshotDelta::CheckTable(const File& file) const {
   return Status();
 }
 
-Status SnapshotDelta::ReadFile(const File& file, std::vector<IdAt>* found) {
-  const SnapshotTable& table = file.table;
-  const bool with_shared = table_.has_shared_rows() && table.shared_rows > 0;
-  SharedRowSet shared(with_shared ? table.shared_rows : 0);
-  const auto visit = [&](const SnapshotFileReader::Block& block) -> Status {
-    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, table, block));
-    switch (block.kind) {
-      case BlockKind::kRows:
-        for (int64_t i = 0; i < block.count; ++i) {
-          const int64_t offset = i * table.record_bytes();
-          found->push_back({HeadOf(block.payload.data() + offset).id, &file,
-                            block.OffsetOf(offset)});
+Status SnapshotDelta::ReadFile(const RestoredFile& file,
+                               std::vector<IdAt>* found) {
+  return file.ForEach(
+      table_, nullptr, &admission_, TablePart(),
+      [&](const SnapshotFileReader::Block& block) -> Status {
+        if (block.kind == BlockKind::kRemoved) {
+          for (int64_t i = 0; i < block.count; ++i) {
+            removed_.push_back(block.at<int64_t>(i * sizeof(int64_t)));
+          }
+        } else if (block.kind == BlockKind::kRows) {
+          for (int64_t i = 0; i < block.count; ++i) {
+            const int64_t offset = i * file.table().record_bytes();
+            found->push_back({HeadOf(block.payload.data() + offset).id, &file,
+                              block.OffsetOf(offset)});
+          }
         }
         return Status();
-      case BlockKind::kRemoved:
-        for (int64_t i = 0; i < block.count; ++i) {
-          removed_.push_back(block.at<int64_t>(i * sizeof(int64_t)));
-        }
-        return Status();
-      case BlockKind::kSharedRows:
-        return with_shared ? shared.Add(*file.reader, table, block) : Status();
-      case BlockKind::kPending:
-      case BlockKind::kSketch:
-        admission_.Add(block);
-        return Status();
-      default:
-        return Status();
-    }
-  };
-  SnapshotScan scan(*file.reader, /*payloads=*/true);
-  LODESTAR_RETURN_IF_ERROR(scan.ForEach(nullptr, visit));
-  return admission_.Finish(file.path());
+      });
 }
 
 Status SnapshotDelta::CollectIds(std::vector<IdAt>* found) {
@@ -164,7 +148,10 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   OccurrenceCounter::State admission;
   LODESTAR_RETURN_IF_ERROR(
       table_.BuildAdmission(admission_.View(), &admission));
-  LODESTAR_RETURN_IF_ERROR(Bind());
+  // Rows written before the optimizer was attached get the initial slot values.
+  if (!options_.reset_slots && !joined_.optimizer.name.empty()) {
+    LODESTAR_RETURN_IF_ERROR(table_.AttachOptimizer(joined_.optimizer));
+  }
   if (table_.eviction().max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   } else {
@@ -181,46 +168,34 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while loading '",
-                           files_.back()->path(), "'.");
+                           files_.back().path(), "'.");
 }
 
 Status SnapshotDelta::WriteAll() {
   Remove();
-  for (const auto& file : files_) LODESTAR_RETURN_IF_ERROR(WriteFile(*file));
+  for (const auto& file : files_) LODESTAR_RETURN_IF_ERROR(WriteFile(file));
   return Status();
 }
 
-Status SnapshotDelta::WriteFile(const File& file) {
-  SnapshotScan scan(*file.reader, /*payloads=*/true);
-  SnapshotFileReader::Block block;
-  for (bool more = true; more;) {
-    LODESTAR_RETURN_IF_ERROR(scan.Next(&block, &more));
-    if (!more) break;
-    // The file may have been modified since it was checked.
-    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file.reader, file.table, block));
-    // The table may have a running snapshot.
-    if (!holds_shards_) ImageBudget::Global().Wait();
-    const RowRecords records =
-        RecordsOf(block, file.table, options_.reset_slots);
-    if (block.kind == BlockKind::kRows) {
-      LODESTAR_RETURN_IF_ERROR(WriteRows(records));
-    } else if (block.kind == BlockKind::kSharedRows) {
-      table_.PutShared(records);
-    }
-  }
-  return Status();
+// Checks the file again, because it may have been modified.
+Status SnapshotDelta::WriteFile(const RestoredFile& file) {
+  return file.ForEach(table_, nullptr, nullptr, TablePart(),
+                      [&](const SnapshotFileReader::Block& block) -> Status {
+                        // The table may have a running snapshot.
+                        if (!holds_shards_) ImageBudget::Global().Wait();
+                        const RowRecords records =
+                            file.RecordsOf(block, options_.reset_slots);
+                        if (block.kind == BlockKind::kRows)
+                          return WriteRows(records);
+                        if (block.kind == BlockKind::kSharedRows)
+                          table_.PutShared(records);
+                        return Status();
+                      });
 }
 
 std::unique_lock<Mutex> SnapshotDelta::LockShard(RowShard* shard) const {
   return holds_shards_ ? std::unique_lock<Mutex>()
                        : std::unique_lock<Mutex>(shard->mutex);
-}
-
-// Rows written before the optimizer was attached get the initial slot values.
-Status SnapshotDelta::Bind() {
-  const AttachedOptimizer& optimizer = joined_.optimizer;
-  if (options_.reset_slots || optimizer.name.empty()) return Status();
-  return table_.AttachOptimizer(optimizer);
 }
 
 Status SnapshotDelta::WriteRows(const RowRecords& records) {
@@ -238,50 +213,36 @@ Status SnapshotDelta::WriteRowsOfShard(const RowRecords& records,
   const uint32_t end = groups->begins[number + 1];
   if (begin == end) return Status();
   RowShard& shard = table_.shard(number);
-  if (shard.order != nullptr) SortForOrder(begin, end, groups);
+  if (shard.order != nullptr) {
+    const auto key_of = [&](const RecordGroups::Item& item) {
+      const SnapshotRowHead head = HeadOf(item.record);
+      return table_.KeyOf(head.id, head.last_seen, head.frequency);
+    };
+    std::sort(
+        groups->items.begin() + begin, groups->items.begin() + end,
+        [&](const auto& a, const auto& b) { return key_of(a) < key_of(b); });
+  }
   const std::unique_lock<Mutex> lock = LockShard(&shard);
   shard.mutex.AssertHeld();
   std::vector<uint32_t> found(end - begin);
   std::vector<uint32_t> tags;
   for (uint32_t k = begin; k < end; ++k) {
     if (k + kAhead < end) {
-      LeafIndex::Prefetch(shard.index.Begin(groups->tags[k + kAhead]));
+      LeafIndex::Prefetch(shard.index.Begin(groups->items[k + kAhead].tag));
     }
-    const int64_t id = HeadOf(groups->records[k]).id;
-    found[k - begin] = shard.Find(groups->tags[k], id);
-    if (found[k - begin] == LeafIndex::kNoRow) tags.push_back(groups->tags[k]);
+    const auto [tag, record] = groups->items[k];
+    found[k - begin] = shard.Find(tag, HeadOf(record).id);
+    if (found[k - begin] == LeafIndex::kNoRow) tags.push_back(tag);
   }
   LODESTAR_RETURN_IF_ERROR(table_.Reserve(&shard, tags));
   for (uint32_t k = begin; k < end; ++k) {
-    table_.Put(records, groups->records[k], &shard, groups->tags[k],
-               found[k - begin]);
+    const auto [tag, record] = groups->items[k];
+    table_.Put(records, record, &shard, tag, found[k - begin]);
   }
   applied_.written += end - begin;
   const int64_t added = static_cast<int64_t>(tags.size());
   table_.CountAdded(added);
   return Status();
-}
-
-// The eviction list finds each position fastest in this order.
-void SnapshotDelta::SortForOrder(uint32_t begin, uint32_t end,
-                                 RecordGroups* groups) const {
-  struct Item {
-    EvictionKey key;
-    const char* record;
-    uint32_t tag;
-  };
-  std::vector<Item> sorted;
-  for (uint32_t k = begin; k < end; ++k) {
-    const SnapshotRowHead head = HeadOf(groups->records[k]);
-    sorted.push_back({table_.KeyOf(head.id, head.last_seen, head.frequency),
-                      groups->records[k], groups->tags[k]});
-  }
-  std::sort(sorted.begin(), sorted.end(),
-            [](const Item& a, const Item& b) { return a.key < b.key; });
-  for (uint32_t k = begin; k < end; ++k) {
-    groups->records[k] = sorted[k - begin].record;
-    groups->tags[k] = sorted[k - begin].tag;
-  }
 }
 
 void SnapshotDelta::Remove() {

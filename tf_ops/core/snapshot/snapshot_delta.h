@@ -49,43 +49,36 @@ class SnapshotDelta {
   SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
       : store_(store), table_(store->rows_applier()), options_(options) {}
 
-  struct File {
-    std::unique_ptr<SnapshotFileReader> reader;
-    SnapshotTable table;
-    const std::string& path() const { return reader->path(); }
-  };
   struct IdAt {
     int64_t id;
-    const File* file;
+    const RestoredFile* file;
     int64_t offset;
   };
 
   Status OpenFile(const std::string& path);
-  Status CheckTable(const File& file) const;
-  Status ReadFile(const File& file, std::vector<IdAt>* found);
+  Status CheckTable(const RestoredFile& file) const;
+  Status ReadFile(const RestoredFile& file, std::vector<IdAt>* found);
   Status CollectIds(std::vector<IdAt>* found);
   // Returns `status` of all files as an error of the last one.
   Status InLast(const Status& status) const {
-    return InFile(files_.back()->path(), status);
+    return InFile(files_.back().path(), status);
   }
   // Requires: `refs` are the rows of ids_.
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
   Status WriteAll();
-  Status WriteFile(const File& file);
+  Status WriteFile(const RestoredFile& file);
   // Returns an empty lock if this object holds all of them.
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
-  Status Bind();
   Status WriteRows(const RowRecords& records);
   Status WriteRowsOfShard(const RowRecords& records, uint32_t number,
                           RecordGroups* groups);
-  void SortForOrder(uint32_t begin, uint32_t end, RecordGroups* groups) const;
   void Remove();
 
   EmbeddingStore* const store_;
   RowsApplier table_;
   const RestoreOptions options_;
-  std::vector<std::unique_ptr<File>> files_;
+  std::vector<RestoredFile> files_;
   SnapshotTable joined_;          // the merged tables of all files
   std::vector<int64_t> ids_;      // of the rows, ascending
   std::vector<int64_t> removed_;  // and not written, ascending

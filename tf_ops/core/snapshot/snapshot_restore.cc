@@ -94,7 +94,7 @@ class TableRestorer {
   std::optional<RowsApplier> table_;  // of store_
   std::vector<DeltaRows> delta_;      // by shard; empty if the file is full
   // The current file. A chain may have more files than a process may open.
-  std::unique_ptr<SnapshotFileReader> file_;
+  RestoredFile file_;
   AdmissionState admission_;
 };
 
@@ -104,18 +104,15 @@ Status TableRestorer::Open(const SavedPart& saved) {
   }
   Chain chain = {saved.part, saved.files, {}};
   for (const std::string& path : chain.paths) {
-    std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
-    SnapshotTable table;
-    LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
-    LODESTAR_RETURN_IF_ERROR(CheckKind(path, table, checks_));
+    LODESTAR_RETURN_IF_ERROR(file_.Open(path, checks_));
+    const SnapshotTable& table = file_.table();
     if (table.whole != chain.tables.empty()) {
       return InvalidArgument(
           "'", path,
           table.whole ? "' is a full snapshot, but follows other files"
                       : "' is incremental, but comes first");
     }
-    chain.tables.push_back(std::move(table));
+    chain.tables.push_back(table);
   }
   if (chains_.empty()) {
     last_ = chain.tables.back();
@@ -171,53 +168,25 @@ Status TableRestorer::ReserveIndex() {
 }
 
 Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
-  const std::string& path = chain.paths[number];
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file_));
-  const SnapshotTable& table = chain.tables[number];
-  const bool is_last = number + 1 == chain.tables.size();
+  LODESTAR_RETURN_IF_ERROR(file_.Open(chain.paths[number], checks_));
   delta_.clear();
-  if (!table.whole) delta_.resize(table_->num_shards());
-  const bool with_shared = table_->has_shared_rows() && table.shared_rows > 0;
-  SharedRowSet shared(with_shared ? table.shared_rows : 0);
-  const auto visit = [&](const Block& block) -> Status {
-    LODESTAR_RETURN_IF_ERROR(CheckRecords(*file_, table, block));
-    switch (block.kind) {
-      case BlockKind::kRows:
-        LODESTAR_RETURN_IF_ERROR(CheckPart(chain.part, block));
-        return LoadRows(RecordsOf(block, table, options_.reset_slots), block);
-      case BlockKind::kRemoved:
-        return NoteRemoved(block);
-      case BlockKind::kSharedRows:
-        if (!with_shared) return Status();
-        LODESTAR_RETURN_IF_ERROR(shared.Add(*file_, table, block));
-        table_->PutShared(RecordsOf(block, table, options_.reset_slots));
-        return Status();
-      case BlockKind::kPending:
-      case BlockKind::kSketch:
-        // Every file contains the complete sketch.
-        if (is_last) admission_.Add(block, part_);
-        return Status();
-      default:
-        return Status();
-    }
-  };
-  SnapshotScan scan(*file_, /*payloads=*/true);
-  LODESTAR_RETURN_IF_ERROR(
-      scan.ForEach(parallel_, [&](const Block& block) -> Status {
-        try {
-          return visit(block);
-        } catch (const std::bad_alloc&) {
-          return ResourceExhausted("out of memory for the rows of '",
-                                   file_->path(), "'.");
+  if (!file_.table().whole) delta_.resize(table_->num_shards());
+  // Every file contains the complete admission state.
+  const bool is_last = number + 1 == chain.tables.size();
+  LODESTAR_RETURN_IF_ERROR(file_.ForEach(
+      checks_, parallel_, is_last ? &admission_ : nullptr, part_,
+      [&](const Block& block) -> Status {
+        if (block.kind == BlockKind::kRemoved) return NoteRemoved(block);
+        const RowRecords records = file_.RecordsOf(block, options_.reset_slots);
+        if (block.kind == BlockKind::kRows) {
+          LODESTAR_RETURN_IF_ERROR(CheckPart(chain.part, block));
+          return LoadRows(records, block);
         }
+        if (block.kind == BlockKind::kSharedRows) table_->PutShared(records);
+        return Status();
       }));
-  if (with_shared && table.whole && shared.count() != table.shared_rows) {
-    return DamageAt(file_->path(), file_->size(), "the file has ",
-                    shared.count(), " shared rows, but its table has ",
-                    table.shared_rows);
-  }
   RemoveRows();
-  return is_last ? admission_.Finish(path) : Status();
+  return Status();
 }
 
 // Checks that the ids belong to the part, so that parts have disjoint ids.
@@ -228,7 +197,7 @@ Status TableRestorer::CheckPart(const TablePart& part,
   for (int64_t i = 0; i < block.count; ++i) {
     const int64_t id = HeadOf(block.payload.data() + i * bytes).id;
     if (part.Has(id)) continue;
-    return DamageAt(file_->path(), block.OffsetOf(i * bytes), "id ", id,
+    return DamageAt(file_.path(), block.OffsetOf(i * bytes), "id ", id,
                     " belongs to part ", PartOfId(id, part.count), " of ",
                     part.count, ", expected ids of part ", part.number);
   }
@@ -256,25 +225,25 @@ Status TableRestorer::LoadRowsOfShard(const RowRecords& records,
   const uint32_t begin = groups.begins[number];
   const uint32_t end = groups.begins[number + 1];
   if (begin == end) return Status();
+  std::vector<uint32_t> tags;
+  for (uint32_t k = begin; k < end; ++k) tags.push_back(groups.items[k].tag);
   RowShard& shard = table_->shard(number);
   DeltaRows* const delta = delta_.empty() ? nullptr : &delta_[number];
   MutexLock lock(&shard.mutex);
-  LODESTAR_RETURN_IF_ERROR(table_->Reserve(
-      &shard, Span<const uint32_t>(groups.tags).subspan(begin, end - begin)));
+  LODESTAR_RETURN_IF_ERROR(table_->Reserve(&shard, tags));
   if (delta != nullptr) delta->written.resize(shard.rows.capacity() / 64 + 1);
   int64_t added = 0;
   for (uint32_t k = begin; k < end; ++k) {
     if (k + kAhead < end) {
-      LeafIndex::Prefetch(shard.index.Begin(groups.tags[k + kAhead]));
+      LeafIndex::Prefetch(shard.index.Begin(groups.items[k + kAhead].tag));
     }
-    const uint32_t tag = groups.tags[k];
-    const char* const record = groups.records[k];
+    const auto [tag, record] = groups.items[k];
     const int64_t id = HeadOf(record).id;
     uint32_t row = shard.Find(tag, id);
     const bool is_new = row == LeafIndex::kNoRow;
     if (!is_new && (delta == nullptr ||
                     (delta->written[row / 64] >> (row % 64) & 1) != 0)) {
-      return DamageAt(file_->path(),
+      return DamageAt(file_.path(),
                       block.OffsetOf(record - block.payload.data()), "id ", id,
                       " occurs a second time");
     }

@@ -9,7 +9,7 @@
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/update_log.h"
-#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/collection/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
