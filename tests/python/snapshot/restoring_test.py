@@ -153,7 +153,7 @@ def test_another_optimizer(path, saved):
     _refused(
         path,
         [a, b],
-        "^'.*00000002/table-00001' has .* 'adagrad', but .* those of 'adam'",
+        "^'.*00000002/table-00001': .* of 'adam', but .* uses 'adagrad'",
     )
 
 
