@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -116,8 +115,6 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   Times inserts;
   Times reads;
   std::vector<int64_t> ids(kLookup);
-  std::vector<int64_t> positions(kLookup);
-  std::iota(positions.begin(), positions.end(), 0);
   std::vector<lodestar::RowRef> refs(kLookup);
   std::vector<float> out(kLookup * dim);
   std::string points;
@@ -138,9 +135,10 @@ void Grow(int dim, bool with_slot, int64_t rows) {
   for (int64_t first = 0; first < rows; first += kLookup) {
     for (int64_t i = 0; i < kLookup; ++i) ids[i] = IdOf(first + i);
     inserts.Begin();
-    Require(store->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
-    store->ReadRows(ids, positions, refs, 0, kLookup, lodestar::Missing(),
-                    out.data());
+    const lodestar::EmbeddingStore::TableIds table = {
+        store.get(), ids, refs, nullptr, {}, out.data()};
+    Require(lodestar::EmbeddingStore::FindOrInsert(
+        {&table, 1}, lodestar::kTraining, nullptr));
     inserts.End();
     const int64_t size = first + kLookup;
     grown = size;

@@ -96,7 +96,7 @@ def lodestar_cuda_library(
                 "-Wno-unknown-pragmas",
                 "-fno-math-errno",
             ],
-            defines = ["LODESTAR_CUDA=1"],
+            defines = ["LODESTAR_CUDA=1", "LODESTAR_EMULATED_CUDA=1"],
             linkstatic = True,
             deps = deps + ["//tests/cuda/emulation:cuda_runtime"],
             visibility = _VISIBILITY,

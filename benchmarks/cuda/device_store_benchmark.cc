@@ -114,7 +114,8 @@ class Benchmark {
     RequireOk(RowInitializer::Create("uniform", -0.05f, 0.05f, 1, 1,
                                      &options.initializer));
     std::unique_ptr<DeviceStore> store;
-    RequireOk(DeviceStore::Create(options, &cuda_, on_, &store));
+    RequireOk(DeviceStore::Create(options, {std::shared_ptr<void>(), &cuda_},
+                                  on_, &store));
     const int64_t row_bytes = dim * 4;
     dim_ = dim;
     rows_ = rows;
@@ -162,7 +163,8 @@ class Benchmark {
     const DeviceBuffer<char> out(kBatch * row_bytes);
     const DeviceBuffer<uint32_t> refs(kBatch);
     Line("find", kBatch * (kWhere + 2 * row_bytes), timer_->Median([&](int k) {
-      RequireOk(store->Find(on_, batch(k), nullptr, {}, out.data(), nullptr));
+      RequireOk(store->FindRows({batches[k % 4]->data(), kBatch}, nullptr, {},
+                                out.data(), nullptr, on_));
     }));
     Line("find_or_insert, known", kBatch * (kWhere + 4 + 2 * row_bytes),
          timer_->Median([&](int k) {
@@ -184,8 +186,7 @@ class Benchmark {
     int64_t removed = 0;
     if (fits) {
       Line("find_or_insert, new", made, timer_->Median(make, [&](int k) {
-        RequireOk(
-            store->Remove(on_, {fresh[k]->data(), kBatch, nullptr}, &removed));
+        RequireOk(store->Remove({fresh[k]->data(), kBatch}, &removed, on_));
       }));
     }
     const std::vector<float> init = {0.1f};

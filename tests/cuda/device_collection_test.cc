@@ -252,14 +252,19 @@ class Comparison {
     unique_.clear();
     ExpectOk(host.Deduplicate(&unique_, spans, nullptr), what_);
     for (int t = 0; t < 2; ++t) {
-      refs_[t].assign(unique_[t].size(), RowRef());
+      std::vector<RowRef> refs(unique_[t].size());
       resident_[t].resize(unique_[t].size());
       if (!insert) continue;
       LookupOptions options;
       options.insert = true;
       options.count_frequency = true;
-      ExpectOk(tables_[t]->host->FindOrInsert(unique_[t], options, refs_[t],
-                                              nullptr, resident_[t].data()),
+      EmbeddingStore* const store = tables_[t]->host.get();
+      unique_rows_[t].resize(unique_[t].size() * store->row_bytes());
+      EmbeddingStore::TableIds ids = {store, unique_[t], refs,
+                                      resident_[t].data()};
+      ids.rows = unique_rows_[t].data();
+      ids.missing.kind = Missing::Kind::kInitial;
+      ExpectOk(EmbeddingStore::FindOrInsert({&ids, 1}, options, nullptr),
                what_);
     }
   }
@@ -288,25 +293,28 @@ class Comparison {
     }
   }
 
-  std::vector<CollectionBatch::Table> HostTables() {
+  std::vector<CollectionBatch::Table> HostTables(bool has_rows) {
     std::vector<CollectionBatch::Table> tables(2);
     for (int t = 0; t < 2; ++t) {
-      tables[t].store = tables_[t]->host.get();
-      tables[t].missing.kind = Missing::Kind::kInitial;
+      const EmbeddingStore* const store = tables_[t]->host.get();
+      tables[t].reads.store = store;
+      tables[t].reads.missing.kind = Missing::Kind::kInitial;
+      tables[t].has_rows = has_rows;
       tables[t].positions = positions_[t];
-      tables[t].refs = refs_[t];
+      tables[t].fetched = {store->type(), store->dim(), unique_rows_[t].data(),
+                           static_cast<int64_t>(unique_[t].size())};
     }
     return tables;
   }
 
   void Lookup(const CollectionBatch& host, const DeviceCollection& device,
               bool insert, Outputs* outputs) {
-    host.Lookup(HostTables(), insert, outputs->host_row_data,
+    host.Lookup(HostTables(insert), outputs->host_row_data,
                 outputs->host_winner_data, nullptr);
     for (size_t f = 0; f < batch_.features.size(); ++f) {
       const std::string what = what_ + ": feature " + std::to_string(f);
       ExpectOk(device.Lookup(static_cast<int>(f), StoreOf(f),
-                             {DeviceMissing::Kind::kInitial, nullptr},
+                             {Missing::Kind::kInitial, nullptr},
                              outputs->rows[f]->data(), outputs->winner_data[f]),
                what);
       REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
@@ -412,7 +420,7 @@ class Comparison {
       host_data.push_back(gradients[f].data());
       wanted_data.push_back(wanted[f].empty() ? nullptr : wanted[f].data());
     }
-    host.WeightGradients(HostTables(), host_data, wanted_data, nullptr);
+    host.WeightGradients(HostTables(false), host_data, wanted_data, nullptr);
     for (size_t f = 0; f < count; ++f) {
       const Span<const float> weights = host.bags(f).weights;
       // The caller fills the elements removed by max_length.
@@ -420,7 +428,7 @@ class Comparison {
       const DeviceBuffer<float> on_device(gradients[f]);
       const DeviceBuffer<float> got(weights.size());
       ExpectOk(device.WeightGradients(static_cast<int>(f), StoreOf(f),
-                                      {DeviceMissing::Kind::kInitial, nullptr},
+                                      {Missing::Kind::kInitial, nullptr},
                                       on_device.data(), got.data()),
                what_);
       REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
@@ -441,7 +449,7 @@ class Comparison {
   Case batch_;
   std::vector<Ids> unique_;
   Ids positions_[2];
-  std::vector<RowRef> refs_[2];
+  std::vector<char> unique_rows_[2];
   std::vector<char> resident_[2];
 };
 

@@ -148,10 +148,9 @@ void TestTables(Random* random) {
         for (char& byte : rows) byte = static_cast<char>(Draw(random, 0, 59));
         const DeviceBuffer<int64_t> device_ids(some);
         const DeviceBuffer<char> device_rows(rows);
-        ExpectOk(
-            tables.device->InsertOrAssign(
-                tables.on, {device_ids.data(), n, nullptr}, device_rows.data()),
-            what + ": insert or assign");
+        ExpectOk(tables.device->InsertOrAssign({device_ids.data(), n},
+                                               device_rows.data(), tables.on),
+                 what + ": insert or assign");
         REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
         ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), what);
         tables.ExpectSameTable(what + ", assigned");
@@ -160,18 +159,16 @@ void TestTables(Random* random) {
                     unique.begin() + unique.size() / 2);
         const DeviceBuffer<int64_t> device_gone(gone);
         int64_t removed = 0, wanted = 0;
-        ExpectOk(
-            tables.device->Remove(tables.on,
-                                  {device_gone.data(),
-                                   static_cast<int64_t>(gone.size()), nullptr},
-                                  &removed),
-            what + ": remove");
-        ExpectOk(tables.host->Remove(gone, &wanted), what);
+        ExpectOk(tables.device->Remove(
+                     {device_gone.data(), static_cast<int64_t>(gone.size())},
+                     &removed, tables.on),
+                 what + ": remove");
+        ExpectOk(tables.host->Remove(gone, &wanted, {}), what);
         Expect(removed == wanted, what + ": number removed");
         tables.ExpectSameTable(what + ", removed");
       }
       ExpectOk(tables.device->Clear(tables.on), what);
-      ExpectOk(tables.host->Clear(), what);
+      ExpectOk(tables.host->Clear({}), what);
       tables.FindOrInsert({1, 2, 3}, true, true, what + ", cleared");
       tables.ExpectSameTable(what + ", cleared");
     }
@@ -213,7 +210,7 @@ void TestOptimizers(Random* random) {
                                          : 0);
         DeviceTableState state;
         ExpectOk(tables.device->ReadState(tables.on, &state), what);
-        Expect(static_cast<int64_t>(state.events.gradients_dropped) ==
+        Expect(static_cast<int64_t>(state.events[Event::kGradientsDropped]) ==
                    tables.host->Stats().count(Event::kGradientsDropped),
                what + ": dropped gradients");
       });
@@ -285,7 +282,7 @@ void TestPooling(Random* random) {
           device_bags.padding_id = &padding_id;
           ExpectOk(tables.device->Pool(
                        tables.on, {device_ids.data(), 3000, nullptr},
-                       device_bags, {DeviceMissing::Kind::kInitial, nullptr},
+                       device_bags, {Missing::Kind::kInitial, nullptr},
                        pooled.data(), is_max ? winners.data() : nullptr),
                    what);
           REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
@@ -299,7 +296,7 @@ void TestPooling(Random* random) {
           std::vector<int64_t> wanted_winners(bags * dim);
           Missing missing;
           missing.kind = Missing::Kind::kInitial;
-          PoolFind(*tables.host, host_bags, missing, wanted.data(),
+          PoolFind({tables.host.get(), missing}, host_bags, wanted.data(),
                    is_max ? wanted_winners.data() : nullptr);
           Expect(pooled.Download() == wanted, what);
           Expect(!is_max || winners.Download() == wanted_winners,
@@ -329,7 +326,7 @@ void TestEviction(Random* random) {
       if (round % 4 >= 2) policy.max_age = Draw(random, 0, 4);
       if (round >= 4) policy.min_norm = 0.6f;
       int64_t evicted = 0, wanted = 0;
-      ExpectOk(tables.device->Evict(tables.on, policy, &evicted), "evict");
+      ExpectOk(tables.device->Evict(policy, &evicted, tables.on), "evict");
       ExpectOk(tables.host->Evict(policy, &wanted, nullptr), "evict");
       Expect(evicted == wanted, "evict: " + std::to_string(evicted) +
                                     " rows, wanted " + std::to_string(wanted));
@@ -362,26 +359,18 @@ void TestCap(Random* random) {
     for (float& x : rows) x = static_cast<float>(Draw(random, -9, 9));
     const DeviceBuffer<int64_t> ids(some);
     const DeviceBuffer<float> device_rows(rows);
-    ExpectOk(tables.device->InsertOrAssign(
-                 tables.on, {ids.data(), 300, nullptr}, device_rows.data()),
+    ExpectOk(tables.device->InsertOrAssign({ids.data(), 300},
+                                           device_rows.data(), tables.on),
              "cap");
     REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
     ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), "cap");
     tables.ExpectSameTable("cap, assigned");
-    DeviceTableState state;
-    ExpectOk(tables.device->ReadState(tables.on, &state), "cap");
+    EmbeddingStats on_device;
+    ExpectOk(tables.device->ReadStats(&on_device, tables.on), "cap");
     const EmbeddingStats stats = tables.host->Stats();
-    const auto same = [&](unsigned long long got, Event event,
-                          const char* name) {
-      Expect(static_cast<int64_t>(got) == stats.count(event),
-             std::string("cap: ") + name + ": " + std::to_string(got) +
-                 ", wanted " + std::to_string(stats.count(event)));
-    };
-    same(state.events.hits, Event::kHits, "hits");
-    same(state.events.misses, Event::kMisses, "misses");
-    same(state.events.inserts, Event::kInserts, "inserts");
-    same(state.events.refused, Event::kRefused, "refused");
-    same(state.events.evicted, Event::kEvicted, "evicted");
+    Expect(on_device.events == stats.events, "cap: events");
+    Expect(on_device.rows == stats.rows, "cap: rows");
+    Expect(on_device.max_rows == stats.max_rows, "cap: max_rows");
     Ids many(1000);
     for (size_t i = 0; i < many.size(); ++i) many[i] = 7000 + i;
     EmbeddingRowsView view;
@@ -391,7 +380,7 @@ void TestCap(Random* random) {
     view.values = values;
     view.frequencies = numbers;
     view.last_seen = numbers;
-    ExpectError(tables.device->Import(tables.on, view),
+    ExpectError(tables.device->Import(view, tables.on),
                 StatusCode::kFailedPrecondition,
                 "but `max_rows` of the table is");
     tables.ExpectSameTable("cap, import refused");
@@ -416,7 +405,7 @@ void TestImport(Random* random) {
     view.frequencies = rows.frequencies;
     view.last_seen = rows.last_seen;
     view.optimizer = rows.optimizer;
-    ExpectOk(to.device->Import(to.on, view), "import");
+    ExpectOk(to.device->Import(view, to.on), "import");
     ExpectOk(to.host->Import(view, nullptr), "import on the host");
     to.ExpectSameTable("import");
     to.Apply(ids, "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.01f},
@@ -426,14 +415,105 @@ void TestImport(Random* random) {
     std::vector<int64_t> twice = rows.ids;
     twice[1] = twice[0];
     view.ids = twice;
-    ExpectError(to.device->Import(to.on, view), StatusCode::kInvalidArgument,
+    ExpectError(to.device->Import(view, to.on), StatusCode::kInvalidArgument,
                 "twice, at 0 and 1");
     view.ids = rows.ids;
     view.last_seen = {};
-    ExpectError(to.device->Import(to.on, view), StatusCode::kInvalidArgument,
+    ExpectError(to.device->Import(view, to.on), StatusCode::kInvalidArgument,
                 "last_seen");
     to.ExpectSameTable("after errors");
   }
+}
+
+// A replacement has the imported rows, the step and the events of the table.
+void TestReplacement(Random* random) {
+  for (const bool with_counters : {false, true}) {
+    Tables tables(6, RowType::kFloat32, "normal");
+    const Ids ids = UniqueOf(SomeIds(random, 300, 200));
+    tables.FindOrInsert(ids, true, true, "replacement");
+    tables.Apply(ids, "adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}, false, random,
+                 "replacement");
+    EmbeddingRows rows;
+    ExpectOk(tables.host->Export(true, &rows, nullptr), "export");
+    EmbeddingRowsView view;
+    view.ids = Span<const int64_t>(rows.ids).subspan(0, 2);
+    const std::vector<float> values(12, 0.5f);
+    view.values = values;
+    view.frequencies = Span<const int64_t>(rows.frequencies).subspan(0, 2);
+    view.last_seen = Span<const int64_t>(rows.last_seen).subspan(0, 2);
+    view.with_counters = with_counters;
+    view.step = 77;
+    view.seed = 5;
+    const auto replaced = [&](Table* table, const Execution& on,
+                              std::unique_ptr<Table>* next) {
+      ExpectOk(table->CreateReplacement(view, on, next), "replacement");
+      table->CountBatch(9, 8, 1);
+      table->MoveStep(38);
+      ExpectOk((*next)->CopyLiveState(*table, view, on), "live state");
+    };
+    std::unique_ptr<Table> host, device;
+    replaced(tables.host.get(), {}, &host);
+    replaced(tables.device.get(), tables.on, &device);
+    Expect(device->step() == host->step(), "replacement: step");
+    EmbeddingRows got, wanted;
+    ExpectOk(host->Export(true, &wanted, {}), "export");
+    ExpectOk(device->Export(true, &got, tables.on), "export");
+    Expect(got.ids == wanted.ids && got.values == wanted.values &&
+               got.seed == wanted.seed && got.salt == wanted.salt &&
+               got.own_step == wanted.own_step,
+           "replacement: content");
+    ExpectOk(device->ExportIds(&got, tables.on), "export of ids");
+    Expect(got.ids == wanted.ids && got.values.size() == 0, "exported ids");
+    EmbeddingStats stats;
+    ExpectOk(device->ReadStats(&stats, tables.on), "stats");
+    EmbeddingStats host_stats;
+    ExpectOk(host->ReadStats(&host_stats, {}), "stats");
+    Expect(stats.events == host_stats.events, "replacement: events");
+    device->SubtractEvents(stats);
+    ExpectOk(device->ReadStats(&stats, tables.on), "stats");
+    for (const int64_t count : stats.events) {
+      Expect(count == 0, "events after a reset");
+    }
+  }
+}
+
+// What a table on a GPU does not have is an error with one text.
+void TestUnsupported(Random*) {
+  Tables tables(2, RowType::kFloat32, "zeros");
+  DeviceStore::Options options;
+  options.dim = 2;
+  const auto expect = [&](StatusCode code, const char* message) {
+    std::unique_ptr<DeviceStore> store;
+    ExpectError(
+        DeviceStore::Create(options, {std::shared_ptr<void>(), &tables.cuda},
+                            tables.on, &store),
+        code, message);
+  };
+  options.policies.shared_rows = 3;
+  expect(StatusCode::kUnimplemented,
+         "a table on a GPU does not support shared rows; place");
+  options.policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  expect(StatusCode::kUnimplemented, "does not support admission");
+  options.policies.eviction.max_rows = -1;
+  expect(StatusCode::kInvalidArgument, "`max_rows` must be at least 0");
+}
+
+// Inspect returns the state of ids with and without a row.
+void TestInspect(Random* random) {
+  Tables tables(3, RowType::kBFloat16, "normal");
+  const Ids ids = UniqueOf(SomeIds(random, 500, 400));
+  const Ids known(ids.begin(), ids.begin() + ids.size() / 2);
+  tables.FindOrInsert(known, true, true, "inspect");
+  tables.Apply(known, "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.01f},
+               {0.0f, 0.0f}, false, random, "inspect");
+  InspectedIds got, wanted;
+  ExpectOk(tables.device->Inspect(ids, &got, tables.on), "inspect");
+  ExpectOk(tables.host->Inspect(ids, &wanted, {}), "inspect");
+  Expect(got.values == wanted.values && got.slots == wanted.slots &&
+             got.slot_names == wanted.slot_names &&
+             got.frequencies == wanted.frequencies &&
+             got.last_seen == wanted.last_seen && got.states == wanted.states,
+         "inspected ids");
 }
 
 // A table without memory to grow is unchanged.
@@ -545,10 +625,11 @@ void TestStreams(Random* random) {
         const DeviceStore::Ids batch = {device_ids.data(), n, nullptr};
         wrong[c] +=
             !tables.device->FindOrInsert(on, batch, {}, {refs.data()}).ok();
-        wrong[c] += !tables.device
-                         ->Find(on, batch, nullptr, {}, rows.data(),
-                                reinterpret_cast<bool*>(found.data()))
-                         .ok();
+        wrong[c] +=
+            !tables.device
+                 ->FindRows({device_ids.data(), n}, nullptr, {}, rows.data(),
+                            reinterpret_cast<bool*>(found.data()), on)
+                 .ok();
         REQUIRE_CUDA(cudaStreamSynchronize(stream));
         for (const char is_found : found.Download()) wrong[c] += !is_found;
         all[c].insert(all[c].end(), ids.begin(), ids.end());
@@ -583,6 +664,9 @@ int main(int argc, char** argv) {
                    {"eviction", TestEviction},
                    {"cap", TestCap},
                    {"import", TestImport},
+                   {"replacement", TestReplacement},
+                   {"unsupported", TestUnsupported},
+                   {"inspect", TestInspect},
                    {"memory", TestOutOfMemory},
                    {"host memory", TestOutOfHostMemory},
                    {"streams", TestStreams}},

@@ -74,18 +74,17 @@ struct Tables {
     DeviceStore::Options options;
     options.dim = dim;
     options.type = type;
-    options.eviction = eviction;
+    options.policies.eviction = eviction;
     ExpectOk(RowInitializer::Create(initializer, -0.5f, 0.5f, 7, 3,
                                     &options.initializer),
              "initializer");
-    ExpectOk(
-        DeviceStore::Create(options, allocator == nullptr ? &cuda : allocator,
-                            on, &device),
-        "create");
-    TablePolicies policies;
-    policies.eviction = eviction;
+    ExpectOk(DeviceStore::Create(options,
+                                 {std::shared_ptr<void>(),
+                                  allocator == nullptr ? &cuda : allocator},
+                                 on, &device),
+             "create");
     ExpectOk(EmbeddingStore::Create(dim, 4, options.initializer, &host,
-                                    policies, type),
+                                    options.policies, type),
              "create on the host");
   }
   ~Tables() {
@@ -150,16 +149,13 @@ struct Tables {
       vector[i] = static_cast<char>(i % 50);
     }
     const DeviceBuffer<char> device_vector(vector);
-    DeviceMissing missing;
-    missing.kind =
-        kind == Missing::Kind::kInitial  ? DeviceMissing::Kind::kInitial
-        : kind == Missing::Kind::kVector ? DeviceMissing::Kind::kVector
-                                         : DeviceMissing::Kind::kZeros;
+    Missing missing;
+    missing.kind = kind;
     missing.vector = device_vector.data();
-    ExpectOk(
-        device->Find(on, {device_ids.data(), n, nullptr}, padding_id, missing,
-                     rows.data(), reinterpret_cast<bool*>(found.data())),
-        what);
+    ExpectOk(device->FindRows({device_ids.data(), n}, padding_id, missing,
+                              rows.data(),
+                              reinterpret_cast<bool*>(found.data()), on),
+             what);
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
     std::vector<char> wanted(n * row_bytes());
     std::vector<char> wanted_found(n);
@@ -176,7 +172,7 @@ struct Tables {
 
   void ExpectSameTable(const std::string& what, double tolerance = 0) {
     EmbeddingRows got, wanted;
-    ExpectOk(device->Export(on, true, &got), what + ": export");
+    ExpectOk(device->Export(true, &got, on), what + ": export");
     ExpectOk(host->Export(true, &wanted, nullptr), what + ": export");
     Expect(got.ids == wanted.ids, what + ": exported ids");
     Expect(got.frequencies == wanted.frequencies, what + ": frequencies");

@@ -12,10 +12,11 @@ _CORE = {
     "memory": ("base",),
     "lookup": ("base", "memory"),
     "rows": ("base", "memory"),
-    "embedding": ("base", "memory", "rows"),
+    "table": ("base", "rows"),
+    "embedding": ("base", "memory", "rows", "table"),
     "collection": ("base", "embedding", "rows"),
-    "device": ("base", "collection", "embedding", "lookup", "rows"),
-    "snapshot": ("base", "memory", "rows", "embedding"),
+    "device": ("base", "collection", "lookup", "rows", "table"),
+    "snapshot": ("base", "embedding", "memory", "rows", "table"),
     "records": ("base",),
     "sequence": ("base",),
 }
@@ -33,7 +34,7 @@ _KERNELS = {
 _OF_CORE = {
     "cuda": ("base", "device"),
     "device": ("base", "collection", "rows"),
-    "embedding": ("base", "collection", "rows"),
+    "embedding": ("base", "collection", "device", "rows", "table"),
     "lookup": ("base", "records"),
     "snapshot": ("base", "embedding", "rows"),
 }

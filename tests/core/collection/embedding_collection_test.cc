@@ -179,8 +179,8 @@ struct Single {
         store->FindOrInsert(unique, {insert, insert}, refs, nullptr).ok());
     std::vector<float> rows(bags.size() * store->dim());
     winners->resize(rows.size());
-    PoolFound(*store, bags, positions, refs, Missing(), rows.data(),
-              bags.combiner == Combiner::kMax ? winners->data() : nullptr);
+    PoolFind({store, Missing()}, bags, rows.data(),
+             bags.combiner == Combiner::kMax ? winners->data() : nullptr);
     return rows;
   }
 
@@ -228,31 +228,37 @@ struct Together {
   void Lookup(const std::vector<EmbeddingStore*>& stores, bool insert,
               bool found) {
     std::vector<CollectionBatch::Table> tables(kNumTables);
-    std::vector<std::vector<RowRef>> refs(kNumTables);
+    std::vector<std::vector<float>> unique_rows(kNumTables);
     resident.resize(kNumTables);
     for (int t = 0; t < kNumTables; ++t) {
-      tables[t].store = stores[t];
+      tables[t].reads.store = stores[t];
       if (!found) continue;
-      refs[t].resize(unique[t].size());
-      resident[t].resize(unique[t].size());
-      EXPECT_TRUE(stores[t]
-                      ->FindOrInsert(unique[t], {insert, insert}, refs[t],
-                                     parallel, resident[t].data())
-                      .ok());
-      tables[t].refs = refs[t];
+      const int64_t count = static_cast<int64_t>(unique[t].size());
+      std::vector<RowRef> refs(count);
+      resident[t].resize(count);
+      unique_rows[t].resize(count * kDims[t]);
+      const EmbeddingStore::TableIds ids = {stores[t], unique[t],
+                                            refs,      resident[t].data(),
+                                            {},        unique_rows[t].data()};
+      EXPECT_TRUE(
+          EmbeddingStore::FindOrInsert({&ids, 1}, {insert, insert}, parallel)
+              .ok());
+      tables[t].has_rows = true;
       tables[t].positions = positions[t];
+      tables[t].fetched = {RowType::kFloat32, kDims[t], unique_rows[t].data(),
+                           count};
     }
-    Lookup(tables, found);
+    Lookup(tables);
   }
 
-  void Lookup(const std::vector<CollectionBatch::Table>& tables, bool found) {
+  void Lookup(const std::vector<CollectionBatch::Table>& tables) {
     std::vector<void*> outputs;
     std::vector<int64_t*> winner_outputs;
     for (size_t f = 0; f < rows.size(); ++f) {
       outputs.push_back(rows[f].data());
       winner_outputs.push_back(max[f] ? winners[f].data() : nullptr);
     }
-    batch.Lookup(tables, found, outputs, winner_outputs, parallel);
+    batch.Lookup(tables, outputs, winner_outputs, parallel);
   }
 
   std::vector<FeatureTensors> tensors;
@@ -419,7 +425,9 @@ TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
   known.Deduplicate();
   known.Lookup(stores.pointers, true, true);
   std::vector<CollectionBatch::Table> tables(kNumTables);
-  for (int t = 0; t < kNumTables; ++t) tables[t].store = stores.pointers[t];
+  for (int t = 0; t < kNumTables; ++t) {
+    tables[t].reads.store = stores.pointers[t];
+  }
   std::vector<std::vector<float>> gradients;
   std::vector<const void*> gradient_data;
   std::vector<std::vector<float>> weight_gradients;
@@ -486,19 +494,21 @@ TEST_P(EmbeddingCollectionTest, FetchedRowsEqualThoseOfAStore) {
   std::vector<std::vector<float>> rows;
   for (int t = 0; t < kNumTables; ++t) rows.push_back(fetch(t, near.unique[t]));
   for (int t = 0; t < kNumTables; ++t) {
+    tables[t].has_rows = true;
     tables[t].positions = near.positions[t];
     tables[t].fetched = {RowType::kFloat32, kDims[t], rows[t].data(),
                          static_cast<int64_t>(near.unique[t].size())};
   }
   const ParallelFor threads = Threads();
   Together far(features_, batches_, Ids::kRead, &threads, default_rows);
-  far.Lookup(tables, false);
+  far.Lookup(tables);
   EXPECT_EQ(far.rows, near.rows);
   EXPECT_EQ(far.winners, near.winners);
 
   std::vector<CollectionBatch::Table> near_tables(kNumTables);
-  for (int t = 0; t < kNumTables; ++t)
-    near_tables[t].store = stores.pointers[t];
+  for (int t = 0; t < kNumTables; ++t) {
+    near_tables[t].reads.store = stores.pointers[t];
+  }
   const auto weight_gradients =
       [&](const Together& together,
           const std::vector<CollectionBatch::Table>& tables) {
@@ -525,7 +535,7 @@ TEST_P(EmbeddingCollectionTest, CountsByFeature) {
   Together first(features_, batches_, Ids::kByTable, nullptr);
   first.Deduplicate();
   first.Lookup(stores.pointers, true, true);
-  stores.pointers[0]->Clear().ok();
+  stores.pointers[0]->Clear({}).ok();
   Together second(features_, batches_, Ids::kByTable, nullptr);
   second.Deduplicate();
   second.Lookup(stores.pointers, true, true);

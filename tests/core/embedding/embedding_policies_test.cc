@@ -162,7 +162,7 @@ TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
   EXPECT_EQ(store->size(), 10000);
   // Bounded memory, except for the ids of one step.
   EXPECT_EQ(Export(*store).sketch.size(), 100000u);
-  ASSERT_TRUE(store->Clear().ok());
+  ASSERT_TRUE(store->Clear({}).ok());
   EXPECT_FALSE(Lookup(store.get(), {5})[0]);
 }
 
@@ -441,7 +441,7 @@ TEST(EmbeddingPoliciesTest, TheCapHoldsAtEveryInstantUnderEightCallers) {
           if (round % 3 == 0) Advance(store.get(), batch);
           if (round % 50 == t) {
             int64_t removed = 0;
-            ASSERT_TRUE(store->Remove(batch, &removed).ok());
+            ASSERT_TRUE(store->Remove(batch, &removed, {}).ok());
           }
         }
       });
@@ -636,7 +636,7 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
     events += ids.size();
     int64_t returned;
     if (rng() % 50 == 0) {
-      ASSERT_TRUE(store->Compact(&returned).ok());
+      ASSERT_TRUE(store->Compact(&returned, {}).ok());
     }
     const int kind = static_cast<int>(rng() % 100);
     if (kind < 90) {
@@ -655,7 +655,7 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
       model.Assign(ids);
     } else if (kind < 96) {
       int64_t removed = 0;
-      ASSERT_TRUE(store->Remove(ids, &removed).ok());
+      ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
       ASSERT_EQ(removed, model.Remove(ids));
     } else if (kind < 97) {
       EvictionPolicy age;

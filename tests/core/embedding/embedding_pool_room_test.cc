@@ -65,7 +65,7 @@ TEST_P(RowRoomTest, WideRowsArePooledOnSmallStacks) {
     const auto store = MakeStore(dim);
     std::vector<double> pooled(2 * dim);
     OnSmallStack([&] {
-      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr);
+      PoolFind({store.get(), Missing()}, MakeBags(), pooled.data(), nullptr);
     });
     ExpectPooled(pooled, dim);
   }
@@ -79,7 +79,7 @@ TEST_P(RowRoomTest, WeightsOfWideRowsGetGradientsOnSmallStacks) {
     const std::vector<CollectionFeature> features = {feature};
     const std::vector<FeatureTensors> tensors = {{ids_, splits_, weights_}};
     CollectionBatch::Table table;
-    table.store = store.get();
+    table.reads.store = store.get();
     std::vector<float> weight_gradients(ids_.size());
     OnSmallStack([&] {
       CollectionBatch batch;
@@ -108,7 +108,7 @@ TEST_P(RowRoomTest, WideRowsArePooledOutOfMemory) {
     std::vector<double> pooled(2 * dim);
     {
       FailAllocation fail(0);
-      PoolFind(*store, MakeBags(), Missing(), pooled.data(), nullptr);
+      PoolFind({store.get(), Missing()}, MakeBags(), pooled.data(), nullptr);
       EXPECT_TRUE(fail.failed());
     }
     ExpectPooled(pooled, dim);

@@ -118,7 +118,7 @@ TEST(EmbeddingPoolTest, OnlyPoolFindCountsReads) {
   const std::vector<int64_t> splits = {0, 3, 3, 4};
   const std::vector<int64_t> known = {1};
   const std::vector<float> row(kDim, 1.0f);
-  ASSERT_TRUE(store->RemoveAll().ok());
+  ASSERT_TRUE(store->RemoveAll({}).ok());
   ASSERT_TRUE(store->InsertOrAssign(known, row.data(), nullptr).ok());
   const int64_t padding = 7;
   const int64_t of_empty = 1;
@@ -128,12 +128,13 @@ TEST(EmbeddingPoolTest, OnlyPoolFindCountsReads) {
   bags.padding_id = &padding;
   bags.default_id = &of_empty;
   std::vector<float> pooled(bags.size() * kDim);
-  PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
+  PoolFind({store.get(), Missing()}, bags, pooled.data(), nullptr);
   EXPECT_EQ(store->Stats().count(Event::kReadHits), 2);
   EXPECT_EQ(store->Stats().count(Event::kReadMisses), 1);
   const std::vector<int64_t> positions = {0, 1, kNoPosition, 0};
-  const std::vector<RowRef> refs(2);
-  PoolFound(*store, bags, positions, refs, Missing(), pooled.data(), nullptr);
+  const std::vector<float> rows(2 * kDim);
+  PoolFetched({RowType::kFloat32, kDim, rows.data(), 2}, bags, positions,
+              {store.get(), Missing()}, nullptr, pooled.data(), nullptr);
   EXPECT_EQ(store->Stats().count(Event::kReadHits), 2);
 }
 
@@ -153,7 +154,7 @@ TEST(EmbeddingPoolTest, AllVariantsAgreeWithTheDefinition) {
       const std::vector<double> wanted = Reference(bags, rows, padding);
       std::vector<float> pooled(bags.size() * kDim);
       std::vector<int64_t> winners(pooled.size());
-      PoolFind(*store, bags, Missing(), pooled.data(), winners.data());
+      PoolFind({store.get(), Missing()}, bags, pooled.data(), winners.data());
       for (size_t i = 0; i < wanted.size(); ++i) {
         ASSERT_NEAR(pooled[i], wanted[i], 1e-4 * (1 + std::abs(wanted[i])));
       }
@@ -161,21 +162,17 @@ TEST(EmbeddingPoolTest, AllVariantsAgreeWithTheDefinition) {
       std::vector<int64_t> positions(batch.ids.size());
       BatchUnique(batch.ids, &padding, &unique, positions);
       std::vector<RowRef> refs(unique.size());
-      ASSERT_TRUE(store->FindOrInsert(unique, {}, refs, nullptr).ok());
+      std::vector<float> unique_rows(unique.size() * kDim);
+      const EmbeddingStore::TableIds table = {
+          store.get(), unique, refs, nullptr, {}, unique_rows.data()};
+      ASSERT_TRUE(EmbeddingStore::FindOrInsert({&table, 1}, {}, nullptr).ok());
       std::vector<float> again(pooled.size());
       std::vector<int64_t> winners_again(pooled.size());
-      PoolFound(*store, bags, positions, refs, Missing(), again.data(),
-                winners_again.data());
-      EXPECT_EQ(again, pooled);
-      EXPECT_EQ(winners_again, winners);
-      std::vector<float> unique_rows(unique.size() * kDim);
-      store->Find(unique, nullptr, Missing(), unique_rows.data(), nullptr,
-                  nullptr);
       const FetchedRows fetched = {RowType::kFloat32, kDim, unique_rows.data(),
                                    static_cast<int64_t>(unique.size())};
       again.assign(pooled.size(), -9);
       winners_again.assign(pooled.size(), -9);
-      PoolFetched(fetched, bags, positions, nullptr, again.data(),
+      PoolFetched(fetched, bags, positions, {}, nullptr, again.data(),
                   winners_again.data());
       EXPECT_EQ(again, pooled);
       EXPECT_EQ(winners_again, winners);
@@ -189,17 +186,17 @@ TEST(EmbeddingPoolTest, AnEmptyBagIsZerosOrTheDefaultRow) {
   batch.splits = {0, 0, 0};
   Bags bags = MakeBags(batch, Combiner::kMean);
   std::vector<float> pooled(2 * kDim, 9.0f);
-  PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
+  PoolFind({store.get(), Missing()}, bags, pooled.data(), nullptr);
   EXPECT_EQ(pooled, std::vector<float>(2 * kDim, 0.0f));
   const int64_t fallback = 2;
   bags.default_id = &fallback;
-  PoolFind(*store, bags, Missing(), pooled.data(), nullptr);
+  PoolFind({store.get(), Missing()}, bags, pooled.data(), nullptr);
   EXPECT_EQ(pooled, (std::vector<float>{2, -2, 4, 2, -2, 4}));
   const FetchedRows fetched = {RowType::kFloat32, kDim, nullptr, 0};
-  PoolFetched(fetched, bags, {}, nullptr, pooled.data(), nullptr);
+  PoolFetched(fetched, bags, {}, {}, nullptr, pooled.data(), nullptr);
   EXPECT_EQ(pooled, std::vector<float>(2 * kDim, 0.0f));
   const std::vector<float> row = {1, 2, 3};
-  PoolFetched(fetched, bags, {}, row.data(), pooled.data(), nullptr);
+  PoolFetched(fetched, bags, {}, {}, row.data(), pooled.data(), nullptr);
   EXPECT_EQ(pooled, (std::vector<float>{1, 2, 3, 1, 2, 3}));
 }
 
@@ -220,7 +217,7 @@ TEST(EmbeddingPoolTest, MaxKeepsTheFirstOfEqualRows) {
   const Bags bags = MakeBags(batch, Combiner::kMax);
   std::vector<float> pooled(kDim);
   std::vector<int64_t> winners(kDim);
-  PoolFind(*store, bags, Missing(), pooled.data(), winners.data());
+  PoolFind({store.get(), Missing()}, bags, pooled.data(), winners.data());
   EXPECT_EQ(winners, (std::vector<int64_t>{0, 2, 0}));
 }
 
@@ -265,12 +262,9 @@ TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
       std::vector<int64_t> unique;
       std::vector<int64_t> positions(batch.ids.size());
       BatchUnique(batch.ids, nullptr, &unique, positions);
-      std::vector<RowRef> refs(unique.size());
-      ASSERT_TRUE(store->FindOrInsert(unique, {}, refs, nullptr).ok());
       std::vector<float> pooled(bags.size() * kDim);
       std::vector<int64_t> winners(pooled.size());
-      PoolFound(*store, bags, positions, refs, Missing(), pooled.data(),
-                winners.data());
+      PoolFind({store.get(), Missing()}, bags, pooled.data(), winners.data());
       CollectionFeature feature;
       feature.combiner = combiner;
       const std::vector<CollectionFeature> features = {feature};
@@ -302,7 +296,8 @@ TEST(EmbeddingGradientTest, AgreesWithNumericDifferences) {
             std::vector<float> moved = row;
             moved[c] += side == 0 ? kStep : -kStep;
             ASSERT_TRUE(store->InsertOrAssign(id, moved.data(), nullptr).ok());
-            PoolFind(*store, bags, Missing(), pooled.data(), winners.data());
+            PoolFind({store.get(), Missing()}, bags, pooled.data(),
+                     winners.data());
             value[side] = 0;
             for (size_t i = 0; i < pooled.size(); ++i) {
               value[side] += pooled[i] * gradients[i];

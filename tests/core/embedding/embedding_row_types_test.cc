@@ -86,7 +86,7 @@ TYPED_TEST(EmbeddingRowTypesTest, RowsSurviveARoundTrip) {
     ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
     EXPECT_TRUE(this->Same(this->As(exported.values), rows));
     InspectedIds inspected;
-    ASSERT_TRUE(store->Inspect(ids, &inspected).ok());
+    ASSERT_TRUE(store->Inspect(ids, &inspected, {}).ok());
     EXPECT_TRUE(this->Same(this->As(inspected.values), rows));
     auto other = this->Make(dim, 3);
     ASSERT_TRUE(ImportInPlaceOf(&other, View(exported)).ok());
@@ -198,7 +198,7 @@ TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
       bags.combiner = combiner;
       std::vector<T> pooled(3 * dim);
       std::vector<int64_t> winners(3 * dim);
-      PoolFind(*store, bags, Missing(), pooled.data(),
+      PoolFind({store.get(), Missing()}, bags, pooled.data(),
                combiner == Combiner::kMax ? winners.data() : nullptr);
       std::vector<int64_t> positions(kLong, 0);
       for (size_t i = 0; i < known.size(); ++i) positions.push_back(i);
@@ -206,7 +206,7 @@ TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
       std::vector<int64_t> winners_again(3 * dim);
       PoolFetched({RowTypeOf<T>(), dim, rows.data(),
                    static_cast<int64_t>(known.size())},
-                  bags, positions, nullptr, again.data(),
+                  bags, positions, {}, nullptr, again.data(),
                   combiner == Combiner::kMax ? winners_again.data() : nullptr);
       EXPECT_TRUE(this->Same(again, pooled));
       EXPECT_EQ(winners_again, winners);

@@ -99,7 +99,7 @@ TEST_F(SharedRowsTest, IdsWithoutARowReadAndTrainTheirShare) {
   ASSERT_TRUE(Adagrad(store.get(), {ids[0]}, {1, 1}).ok());
   EXPECT_NE(Read(*store, ids[0]), own);
   EXPECT_EQ(Read(*store, ids[1]), trained);
-  ASSERT_TRUE(store->Clear().ok());
+  ASSERT_TRUE(store->Clear({}).ok());
   EXPECT_EQ(Read(*store, ids[0]), first[1]);
 }
 
@@ -153,7 +153,7 @@ TEST_F(SharedRowsTest, AnImportKeepsUpdatesOfRowsItOmits) {
   EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
   ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
   EXPECT_FALSE(Export(*table).shared_values == Export(*store).shared_values);
-  table->CopyLiveState(*store, View(own));
+  ASSERT_TRUE(table->CopyLiveState(*store, View(own), {}).ok());
   EXPECT_EQ(Export(*table).shared_values, Export(*store).shared_values);
   EXPECT_EQ(Floats(Export(*table).shared_slots),
             std::vector<float>(kShared * kDim, 0.1f));
@@ -210,11 +210,11 @@ TEST_F(SharedRowsTest, AnOptimizerMayBeAttachedDuringAReset) {
   for (int round = 0; round < 50; ++round) {
     auto store = Make();
     std::thread clearing([&] {
-      for (int i = 0; i < 5; ++i) ASSERT_TRUE(store->Clear().ok());
+      for (int i = 0; i < 5; ++i) ASSERT_TRUE(store->Clear({}).ok());
     });
     ASSERT_TRUE(Adagrad(store.get(), ids, gradients).ok());
     clearing.join();
-    ASSERT_TRUE(store->Clear().ok());
+    ASSERT_TRUE(store->Clear({}).ok());
     EXPECT_EQ(Export(*store).shared_values, Export(*Make()).shared_values);
     EXPECT_EQ(Floats(Export(*store).shared_slots),
               std::vector<float>(kShared * kDim, 0.1f));

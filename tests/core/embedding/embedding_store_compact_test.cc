@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -23,13 +22,13 @@ using Store = std::unique_ptr<EmbeddingStore>;
 
 int64_t Compact(EmbeddingStore* store) {
   int64_t returned;
-  EXPECT_TRUE(store->Compact(&returned).ok());
+  EXPECT_TRUE(store->Compact(&returned, {}).ok());
   return returned;
 }
 
 void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
   int64_t removed;
-  ASSERT_TRUE(store->Remove(ids, &removed).ok());
+  ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
   ASSERT_EQ(removed, static_cast<int64_t>(ids.size()));
 }
 
@@ -77,7 +76,7 @@ TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsIsReturned) {
     Lookup(store.get(), Range(kRows, 2 * kRows));
     EXPECT_EQ(store->size(),
               kRows + static_cast<int64_t>(std::get<0>(before).size()));
-    ASSERT_TRUE(store->Clear().ok());
+    ASSERT_TRUE(store->Clear({}).ok());
     EXPECT_GT(Compact(store.get()), bytes / 2);
     EXPECT_LT(BytesOf(*store), 100000);
   }
@@ -118,7 +117,7 @@ TEST(EmbeddingStoreCompactTest, CompactHasNoOtherEffect) {
             ASSERT_TRUE(store->Evict(policy, &count, nullptr).ok());
           }
           if (round % 90 == 89) {
-            ASSERT_TRUE(store->Evict(&count, nullptr).ok());
+            ASSERT_TRUE(store->Evict(store->eviction(), &count, nullptr).ok());
           }
         }
         if (round % 7 == 0) returned += Compact(compacted.get());
@@ -169,11 +168,12 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         std::vector<RowRef> refs(ids.size());
         store->FindAll(ids, refs, nullptr);
         std::vector<int64_t> frequencies(ids.size());
-        store->Frequency(ids, frequencies, nullptr);
-        std::vector<int64_t> positions(ids.size());
-        std::iota(positions.begin(), positions.end(), 0);
-        store->ReadRows(ids, positions, refs, 0, ids.size(), Missing(),
-                        rows.data());
+        EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
+        const EmbeddingStore::TableIds table = {store.get(), ids, refs,
+                                                nullptr,     {},  rows.data()};
+        if (!EmbeddingStore::FindOrInsert({&table, 1}, {}, nullptr).ok()) {
+          ++wrong;
+        }
         for (size_t i = 0; i < ids.size(); ++i) {
           if (!found[i] || !refs[i].found() || frequencies[i] < 1) ++wrong;
           const float* row = &rows[i * kDim];

@@ -142,7 +142,7 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
       EXPECT_TRUE(store->InsertOrAssign(ids, numbers.data(), &parallel).ok());
     } else {
       int64_t removed;
-      EXPECT_TRUE(store->Remove(ids, &removed).ok());
+      EXPECT_TRUE(store->Remove(ids, &removed, {}).ok());
       store->SetStep(store->step() + 10);
       if (policies.eviction.max_rows > 0) {
         EvictionPolicy policy;
@@ -237,7 +237,7 @@ TEST(EmbeddingStoreDeterminismTest, GrowthHistoryDoesNotMatter) {
     Lookup(by_and_by.get(), {ids.begin() + i, ids.begin() + i + 50}, nullptr);
   }
   int64_t removed;
-  ASSERT_TRUE(by_and_by->Remove(others, &removed).ok());
+  ASSERT_TRUE(by_and_by->Remove(others, &removed, {}).ok());
   EmbeddingRows rows[2];
   ASSERT_TRUE(at_once->Export(true, &rows[0], nullptr).ok());
   ASSERT_TRUE(by_and_by->Export(true, &rows[1], nullptr).ok());

@@ -114,7 +114,7 @@ void ExpectCountedOncePerStep(const TablePolicies& policies) {
       ASSERT_TRUE(Lookup(store.get(), ids, &refs).ok());
     }
     const bool admitted = step >= policies.admission.min_count;
-    store->Frequency(ids, frequencies, nullptr);
+    EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
     ASSERT_EQ(frequencies,
               std::vector<int64_t>(ids.size(), admitted ? step : 0));
     store->SetStep(step);

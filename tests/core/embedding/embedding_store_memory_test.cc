@@ -60,7 +60,7 @@ Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
                     .ok());
   }
   int64_t removed;
-  EXPECT_TRUE(store->Remove(Ids(0, count / 4), &removed).ok());
+  EXPECT_TRUE(store->Remove(Ids(0, count / 4), &removed, {}).ok());
   return store;
 }
 
@@ -374,11 +374,12 @@ TEST(EmbeddingStoreMemoryTest, RemoveAndClear) {
   FailEachAllocation([&] { return MakeStore(2, 3000, true); },
                      [&](EmbeddingStore* store) {
                        int64_t removed;
-                       return store->Remove(ids, &removed);
+                       return store->Remove(ids, &removed, {});
                      },
                      2);
   FailEachAllocation([&] { return MakeStore(2, 3000, true); },
-                     [&](EmbeddingStore* store) { return store->Clear(); }, 1);
+                     [&](EmbeddingStore* store) { return store->Clear({}); },
+                     1);
 }
 
 TEST(EmbeddingStoreMemoryTest, Compact) {
@@ -386,12 +387,12 @@ TEST(EmbeddingStoreMemoryTest, Compact) {
       [&] {
         Store store = MakeStore(2, 30000, true);
         int64_t removed;
-        EXPECT_TRUE(store->Remove(Ids(9000, 29000), &removed).ok());
+        EXPECT_TRUE(store->Remove(Ids(9000, 29000), &removed, {}).ok());
         return store;
       },
       [&](EmbeddingStore* store) {
         int64_t returned;
-        return store->Compact(&returned);
+        return store->Compact(&returned, {});
       },
       8);
 }
@@ -406,8 +407,8 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
       [&] {
         Store store = MakeStore(2, 9000, true);
         int64_t count;
-        EXPECT_TRUE(store->Remove(Ids(500, 8500), &count).ok());
-        EXPECT_TRUE(store->Compact(&count).ok());
+        EXPECT_TRUE(store->Remove(Ids(500, 8500), &count, {}).ok());
+        EXPECT_TRUE(store->Compact(&count, {}).ok());
         EXPECT_GT(count, 0);
         return store;
       },

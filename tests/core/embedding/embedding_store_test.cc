@@ -118,7 +118,7 @@ TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
     int64_t removed = 0;
     ids.push_back(ids[0]);  // duplicates count once, missing ids never
     ids.push_back(-5);
-    ASSERT_TRUE(store->Remove(ids, &removed).ok());
+    ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
     EXPECT_EQ(removed, 5000);
     EXPECT_EQ(store->size(), 0);
     ids.resize(5000);
@@ -132,12 +132,12 @@ TEST(EmbeddingStoreTest, AnIdCountsOncePerStep) {
   Lookup(store.get(), {1});
   std::vector<int64_t> frequencies(3);
   const std::vector<int64_t> ids = {1, 2, 3};
-  store->Frequency(ids, frequencies, nullptr);
+  EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
   EXPECT_EQ(frequencies, (std::vector<int64_t>{1, 1, 0}));
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());  // moves the step
   EXPECT_EQ(store->step(), 1);
   Lookup(store.get(), {1});
-  store->Frequency(ids, frequencies, nullptr);
+  EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
   EXPECT_EQ(frequencies, (std::vector<int64_t>{2, 1, 0}));
 }
 
@@ -193,7 +193,7 @@ TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
             Adagrad(store.get(), ids, gradients, false, &parallel).ok());
         int64_t removed;
         const std::vector<int64_t> gone(ids.begin(), ids.begin() + 100);
-        ASSERT_TRUE(store->Remove(gone, &removed).ok());
+        ASSERT_TRUE(store->Remove(gone, &removed, {}).ok());
       }
       EmbeddingRows rows;
       ASSERT_TRUE(store->Export(true, &rows, &parallel).ok());
@@ -216,7 +216,7 @@ TEST(EmbeddingStoreTest, ExportWithoutRowsHasTheIdsOnly) {
   Lookup(store.get(), {5, -2, 9});
   ASSERT_TRUE(Adagrad(store.get(), {5}, std::vector<float>(kDim, 1.0f)).ok());
   EmbeddingRows rows;
-  ASSERT_TRUE(store->Export(true, &rows, nullptr, false).ok());
+  ASSERT_TRUE(store->ExportIds(&rows, nullptr).ok());
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{-2, 5, 9}));
   EXPECT_EQ(rows.values.size(), 0);
   EXPECT_EQ(rows.slots.size(), 0);
@@ -313,7 +313,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   const auto restart = [&](const AttachedOptimizer& optimizer,
                            KeptSlots keep = KeptSlots::kNone) {
     former = "unset";
-    ASSERT_TRUE(store->RestartSlots(optimizer, keep, &done, &former).ok());
+    ASSERT_TRUE(store->RestartSlots(optimizer, keep, &done, &former, {}).ok());
   };
   EmbeddingRows rows;
   const auto bound = [&] {
@@ -375,7 +375,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   EXPECT_EQ(first_slot(), 0.5f);
   EXPECT_EQ(Row(*store, 1), value);
   // The same without rows.
-  ASSERT_TRUE(store->Clear().ok());
+  ASSERT_TRUE(store->Clear({}).ok());
   restart(adam);
   EXPECT_EQ(former, "");
   EXPECT_EQ(bound(), "adam");
@@ -387,7 +387,7 @@ TEST(EmbeddingStoreTest, ClearForgetsRowsAndKeepsMemory) {
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
   Lookup(store.get(), ids);
   const int64_t capacity = store->Stats().capacity;
-  ASSERT_TRUE(store->Clear().ok());
+  ASSERT_TRUE(store->Clear({}).ok());
   EXPECT_EQ(store->size(), 0);
   bool found = true;
   Row(*store, 5, &found);
@@ -407,7 +407,7 @@ TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
       for (int64_t& id : ids) id = static_cast<int64_t>(rng() % 3000) - 1500;
       int64_t returned;
       if (rng() % 8 == 0) {
-        ASSERT_TRUE(store->Compact(&returned).ok());
+        ASSERT_TRUE(store->Compact(&returned, {}).ok());
       }
       switch (rng() % 3) {
         case 0: {
@@ -429,7 +429,7 @@ TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
         }
         default: {
           int64_t removed = 0;
-          ASSERT_TRUE(store->Remove(ids, &removed).ok());
+          ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
           int64_t wanted = 0;
           for (int64_t id : ids) wanted += model.erase(id);
           ASSERT_EQ(removed, wanted);

@@ -155,7 +155,7 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
   });
   EXPECT_EQ(store->size(), static_cast<int64_t>(ids.size()));
   std::vector<int64_t> frequencies(ids.size());
-  store->Frequency(ids, frequencies, nullptr);
+  EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
   for (int64_t frequency : frequencies) ASSERT_EQ(frequency, 1);
   EmbeddingRows rows;
   ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
@@ -233,7 +233,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreNeverTorn) {
         }
         case 1: {
           int64_t removed = 0;
-          ASSERT_TRUE(store->Remove(ids, &removed).ok());
+          ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
           break;
         }
         case 2: {
@@ -253,7 +253,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreNeverTorn) {
           ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
           ASSERT_TRUE(std::is_sorted(rows.ids.begin(), rows.ids.end()));
           if (round % 50 == 0) {
-            ASSERT_TRUE(store->Clear().ok());
+            ASSERT_TRUE(store->Clear({}).ok());
           }
         }
       }

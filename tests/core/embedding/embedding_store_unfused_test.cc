@@ -87,7 +87,7 @@ TEST(EmbeddingStoreUnfusedTest, AChangedRowIsNotWrittenButGatheredAgain) {
   ASSERT_TRUE(rows.Gather({1, 2, 3}, std::vector<float>(6, 1.0f)).ok());
   Assign(store.get(), {2}, 100.0f);
   int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{3}, &removed).ok());
+  ASSERT_TRUE(store->Remove(std::vector<int64_t>{3}, &removed, {}).ok());
   for (float& value : rows.values) value += 1.0f;
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{2, 3}));
@@ -107,7 +107,7 @@ TEST(EmbeddingStoreUnfusedTest, ARecreatedRowHasAnotherVersion) {
   RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
   int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed).ok());
+  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed, {}).ok());
   Assign(store.get(), {1}, 7.0f);
   rows.values = {6, 6};
   ASSERT_TRUE(rows.Assign().ok());
@@ -122,7 +122,7 @@ TEST(EmbeddingStoreUnfusedTest, ARowRecreatedElsewhereHasAnotherVersion) {
   RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
   int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed).ok());
+  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed, {}).ok());
   Assign(store.get(), {2}, 3.0f);  // reuses its slot
   Assign(store.get(), {1}, 7.0f);
   rows.values = {6, 6};
@@ -156,7 +156,7 @@ TEST(EmbeddingStoreUnfusedTest, AnImportInBetweenChangesEveryRow) {
   EXPECT_EQ(others.changed_ids, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(Export(*twin).slots, bound.slots);
   plain.optimizer.name = "sgd";
-  ASSERT_TRUE(store->Clear().ok());
+  ASSERT_TRUE(store->Clear({}).ok());
   auto other = MakeStore(TablePolicies());
   ASSERT_TRUE(ImportInPlaceOf(&other, View(plain)).ok());
   RowsOutside refused(other.get(), Unfused());
@@ -269,8 +269,8 @@ TEST(EmbeddingStoreUnfusedTest, NoUpdateOfManyCallersIsLost) {
     });
   }
   int64_t count;
-  EXPECT_TRUE(store->Remove(others, &count).ok());
-  EXPECT_TRUE(store->Compact(&count).ok());
+  EXPECT_TRUE(store->Remove(others, &count, {}).ok());
+  EXPECT_TRUE(store->Compact(&count, {}).ok());
   EXPECT_GT(count, 0);
   for (std::thread& caller : callers) caller.join();
   for (float value : Find(*store, ids)) ASSERT_EQ(value, kCallers * kRounds);

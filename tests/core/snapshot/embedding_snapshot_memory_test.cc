@@ -73,7 +73,7 @@ class SnapshotMemory {
     snapshot->Commit("a");
     EXPECT_TRUE(Update(Range(0, 100)).Apply(store.get()).ok());
     int64_t removed;
-    EXPECT_TRUE(store->Remove(Range(100, 200), &removed).ok());
+    EXPECT_TRUE(store->Remove(Range(100, 200), &removed, {}).ok());
     std::vector<RowRef> refs(50);
     EmbeddingStore::LookupOptions options;
     options.insert = options.count_frequency = true;
@@ -224,7 +224,7 @@ TEST(EmbeddingSnapshotMemoryTest, RemovedIds) {
     bool failed;
     {
       const auto failure = fail();
-      status = memory->store->Remove(ids, &removed);
+      status = memory->store->Remove(ids, &removed, {});
       failed = failure->failed();
     }
     EXPECT_TRUE(status.ok() || failed);
@@ -241,7 +241,7 @@ TEST(EmbeddingSnapshotMemoryTest, Abort) {
   FailEach([](SnapshotMemory* memory, const Fail& fail) {
     auto snapshot = BeginSnapshot(memory->store, "a");
     int64_t removed;
-    EXPECT_TRUE(memory->store->Remove(Range(200, 250), &removed).ok());
+    EXPECT_TRUE(memory->store->Remove(Range(200, 250), &removed, {}).ok());
     const auto failure = fail();
     snapshot->Abort();
     return failure->failed();

@@ -136,7 +136,7 @@ class SnapshotStress {
         Access(table, others);
         break;
       case 2:
-        ASSERT_TRUE(table->Remove(others, &number).ok());
+        ASSERT_TRUE(table->Remove(others, &number, {}).ok());
         break;
       case 3: {
         const std::vector<float> rows(others.size() * kDim, 0.5f);
@@ -144,7 +144,7 @@ class SnapshotStress {
         break;
       }
       case 4:
-        ASSERT_TRUE(table->Compact(&number).ok());
+        ASSERT_TRUE(table->Compact(&number, {}).ok());
         break;
       case 5:
         if ((*rng)() % 8 == 0) {

@@ -93,7 +93,8 @@ TEST(EmbeddingSnapshotTest, FullAndIncremental) {
 
   Apply(store.get(), {3, 4, 5}, kRules[1]);
   int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{5, 6, 7777}, &removed).ok());
+  ASSERT_TRUE(
+      store->Remove(std::vector<int64_t>{5, 6, 7777}, &removed, {}).ok());
   Access(store.get(), {5, 2000});
   snapshot = BeginSnapshot(store, "root/1");
   EXPECT_FALSE(snapshot->table().whole);
@@ -142,9 +143,9 @@ TEST(EmbeddingSnapshotTest, ContainsRowsAsOfItsBeginning) {
   Apply(store.get(), Range(5000, 5100), kRules[1]);  // shared rows
   Access(store.get(), Range(600, 800));
   int64_t count;
-  ASSERT_TRUE(store->Remove(Range(700, 900), &count).ok());
+  ASSERT_TRUE(store->Remove(Range(700, 900), &count, {}).ok());
   Access(store.get(), Range(10000, 10100));  // reuse the slots of removed rows
-  ASSERT_TRUE(store->Compact(&count).ok());
+  ASSERT_TRUE(store->Compact(&count, {}).ok());
   const std::vector<float> ones(100 * kDim, 1.0f);
   ASSERT_TRUE(
       store->InsertOrAssign(Range(950, 1050), ones.data(), nullptr).ok());
@@ -219,13 +220,14 @@ TEST(EmbeddingSnapshotTest, AbortingLosesNoChanges) {
   snapshot->Commit("a");
   Apply(store.get(), Range(100, 200), kRules[2]);
   int64_t count;
-  ASSERT_TRUE(store->Remove(Range(150, 160), &count).ok());
+  ASSERT_TRUE(store->Remove(Range(150, 160), &count, {}).ok());
   // Aborted before it is written, while there are images, and after Write.
   for (int round = 0; round < 3; ++round) {
     snapshot = BeginSnapshot(store, "a");
     Apply(store.get(), Range(120 + round * 50, 210 + round * 50), kRules[2]);
-    ASSERT_TRUE(store->Remove(Range(300 + round, 310 + round), &count).ok());
-    ASSERT_TRUE(store->Compact(&count).ok());
+    ASSERT_TRUE(
+        store->Remove(Range(300 + round, 310 + round), &count, {}).ok());
+    ASSERT_TRUE(store->Compact(&count, {}).ok());
     TableContent aborted = content;
     if (round == 2) SaveInto(snapshot.get(), &aborted);
     snapshot.reset();
@@ -291,7 +293,7 @@ TEST(EmbeddingSnapshotTest, ChangesOfAllRowsWaitForItsEnd) {
   };
   const std::vector<Call> calls = {
       {[&] { ASSERT_TRUE(store->DecayFrequencies(0.5, nullptr).ok()); }, "a"},
-      {[&] { ASSERT_TRUE(store->Clear().ok()); }, ""},
+      {[&] { ASSERT_TRUE(store->Clear({}).ok()); }, ""},
       {[&] { store->SetBase("b"); }, "b"},
   };
   for (const Call& call : calls) {
@@ -351,7 +353,7 @@ TEST(EmbeddingSnapshotTest, AllRowsAreRemovedDuringASnapshot) {
     Apply(store.get(), {0}, kRules[1]);
     auto snapshot = BeginSnapshot(store, "");
     const TableContent before = ContentOf(*store);
-    ASSERT_TRUE(store->RemoveAll().ok());
+    ASSERT_TRUE(store->RemoveAll({}).ok());
     EXPECT_EQ(store->size(), 0);
     Access(store.get(), Range(3, 7));
     TableContent content;
@@ -363,7 +365,7 @@ TEST(EmbeddingSnapshotTest, AllRowsAreRemovedDuringASnapshot) {
     EXPECT_TRUE(content == ContentOf(*store));
     snapshot->Commit("b");
     // And without a running snapshot.
-    ASSERT_TRUE(store->RemoveAll().ok());
+    ASSERT_TRUE(store->RemoveAll({}).ok());
     EXPECT_EQ(store->size(), 0);
     EXPECT_EQ(store->Stats().count(Event::kRemoved), rows + 4);
     Access(store.get(), {1});
@@ -402,7 +404,7 @@ TEST(EmbeddingSnapshotTest, AfterManyRemovalsItIsFull) {
     SaveInto(snapshot.get(), &content);
     snapshot->Commit("a");
     int64_t count;
-    ASSERT_TRUE(store->Remove(Range(0, removed), &count).ok());
+    ASSERT_TRUE(store->Remove(Range(0, removed), &count, {}).ok());
     snapshot = BeginSnapshot(store, "a");
     EXPECT_EQ(snapshot->table().whole, removed == 5000);
     SaveInto(snapshot.get(), &content);
@@ -418,9 +420,9 @@ TEST(EmbeddingSnapshotTest, CompactionMovesRowsWithTheirMarks) {
   SaveInto(snapshot.get(), &content);
   snapshot->Commit("a");
   int64_t count;
-  ASSERT_TRUE(store->Remove(Range(0, 1000), &count).ok());
+  ASSERT_TRUE(store->Remove(Range(0, 1000), &count, {}).ok());
   Access(store.get(), Range(4900, 5000), false);
-  ASSERT_TRUE(store->Compact(&count).ok());
+  ASSERT_TRUE(store->Compact(&count, {}).ok());
   EXPECT_GT(count, 0);
   snapshot = BeginSnapshot(store, "a");
   const SnapshotFileCounts counts = SaveInto(snapshot.get(), &content);
@@ -428,8 +430,8 @@ TEST(EmbeddingSnapshotTest, CompactionMovesRowsWithTheirMarks) {
   snapshot->Commit("b");
   store->SetStep(1);
   Access(store.get(), Range(1000, 1010), false);
-  ASSERT_TRUE(store->Remove(Range(2000, 2500), &count).ok());
-  ASSERT_TRUE(store->Compact(&count).ok());
+  ASSERT_TRUE(store->Remove(Range(2000, 2500), &count, {}).ok());
+  ASSERT_TRUE(store->Compact(&count, {}).ok());
   snapshot = BeginSnapshot(store, "b");
   EXPECT_EQ(SaveInto(snapshot.get(), &content).rows, 10);
   EXPECT_TRUE(content == ContentOf(*store));
@@ -563,7 +565,7 @@ class RandomEvents {
         Train();
         break;
       case 5:
-        ASSERT_TRUE(store->Remove(Ids(), &number).ok());
+        ASSERT_TRUE(store->Remove(Ids(), &number, {}).ok());
         break;
       case 6: {
         const std::vector<int64_t> ids = Ids();
@@ -579,7 +581,7 @@ class RandomEvents {
         break;
       }
       case 8:
-        ASSERT_TRUE(store->Compact(&number).ok());
+        ASSERT_TRUE(store->Compact(&number, {}).ok());
         break;
       case 9:
         store->SetStep(store->step() + rng_() % 3);
@@ -590,7 +592,7 @@ class RandomEvents {
         break;
       case 11:
         if (rng_() % 4 == 0) {
-          ASSERT_TRUE(store->Clear().ok());
+          ASSERT_TRUE(store->Clear({}).ok());
         }
         break;
       case 12:

@@ -325,7 +325,7 @@ TEST_P(SnapshotRestoreModelTest, EvictionOrderIsRestored) {
       std::vector<RowRef> refs(ids.size());
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
       int64_t evicted = 0;
-      ASSERT_TRUE(store->Evict(&evicted, nullptr).ok());
+      ASSERT_TRUE(store->Evict(store->eviction(), &evicted, nullptr).ok());
       store->SetStep(store->step() + 1);
     }
   }

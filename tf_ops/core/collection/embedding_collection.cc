@@ -221,13 +221,11 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
 }
 
 void CollectionBatch::LookupRows(const Task& task, const Table& table,
-                                 bool found, void* out,
-                                 int64_t* winners) const {
+                                 void* out, int64_t* winners) const {
   const Part& part = parts_[task.part];
-  const bool fetched = table.store == nullptr;
   const int dim = table.dim();
   Span<const int64_t> positions;
-  if (found || fetched) positions = PositionsOf(part, table);
+  if (table.has_rows) positions = PositionsOf(part, table);
   char* rows =
       static_cast<char*>(out) + task.begin * dim * SizeOf(table.type());
   if (part.pooled) {
@@ -235,26 +233,19 @@ void CollectionBatch::LookupRows(const Task& task, const Table& table,
     bags.row_splits =
         bags.row_splits.subspan(task.begin, task.end - task.begin + 1);
     if (winners != nullptr) winners += task.begin * dim;
-    if (fetched) {
-      PoolFetched(table.fetched, bags, positions, part.tensors.default_row,
-                  rows, winners);
-    } else if (found) {
-      PoolFound(*table.store, bags, positions, table.refs, table.missing, rows,
-                winners);
+    if (table.has_rows) {
+      PoolFetched(table.fetched, bags, positions, table.reads,
+                  part.tensors.default_row, rows, winners);
     } else {
-      PoolFind(*table.store, bags, table.missing, rows, winners);
+      PoolFind(table.reads, bags, rows, winners);
     }
-    return;
-  }
-  if (fetched) {
+  } else if (table.has_rows) {
     table.fetched.Read(positions, task.begin, task.end, rows);
-  } else if (found) {
-    table.store->ReadRows(part.bags.ids, positions, table.refs, task.begin,
-                          task.end, table.missing, rows);
   } else {
-    table.store->CountReads(table.store->Find(
+    const EmbeddingStore& store = *table.reads.store;
+    store.CountReads(store.Find(
         part.bags.ids.subspan(task.begin, task.end - task.begin),
-        part.bags.padding_id, table.missing, rows, nullptr, nullptr));
+        part.bags.padding_id, table.reads.missing, rows, nullptr, nullptr));
   }
 }
 
@@ -264,13 +255,13 @@ int CollectionBatch::WidestOf(const std::vector<Table>& tables) {
   return widest;
 }
 
-void CollectionBatch::Lookup(const std::vector<Table>& tables, bool found,
+void CollectionBatch::Lookup(const std::vector<Table>& tables,
                              const std::vector<void*>& rows,
                              const std::vector<int64_t*>& winners,
                              const ParallelFor* parallel) const {
   ForEachTask(40 + 2 * WidestOf(tables), parallel, [&](const Task& task) {
-    LookupRows(task, tables[parts_[task.part].feature->table], found,
-               rows[task.part], winners[task.part]);
+    LookupRows(task, tables[parts_[task.part].feature->table], rows[task.part],
+               winners[task.part]);
   });
 }
 

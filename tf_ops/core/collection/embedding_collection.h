@@ -58,17 +58,16 @@ struct FeatureCounts {
 // A batch of all features. Results do not depend on `parallel`.
 class CollectionBatch {
  public:
-  // A table, and the result of FindOrInsert for its unique ids, or their rows.
+  // A table, the rows of its unique ids, or both.
   struct Table {
-    const EmbeddingStore* store = nullptr;  // null: the rows were fetched
-    Missing missing;
-    Span<const int64_t> positions;
-    Span<const RowRef> refs;
-    FetchedRows fetched;
+    StoreReads reads;  // without a store: all rows were fetched
+    bool has_rows = false;
+    FetchedRows fetched;            // with has_rows
+    Span<const int64_t> positions;  // with has_rows
 
-    int dim() const { return store == nullptr ? fetched.dim : store->dim(); }
+    int dim() const { return has_rows ? fetched.dim : reads.store->dim(); }
     RowType type() const {
-      return store == nullptr ? fetched.type : store->type();
+      return has_rows ? fetched.type : reads.store->type();
     }
   };
   // The gradient of a table: one sum per unique id, [num_unique, dim], of
@@ -117,12 +116,10 @@ class CollectionBatch {
                      const ParallelFor* parallel) const;
 
   // Writes the rows of each feature, of its table's type: [bags, dim], or [ids,
-  // dim] if not pooled. winners[f] is as for PoolFound, null unless the
-  // combiner is max. `found` means that the tables' positions and refs are
-  // given. Otherwise rows that were not fetched are looked up on the fly.
-  // Requires: not Ids::kCount.
-  void Lookup(const std::vector<Table>& tables, bool found,
-              const std::vector<void*>& rows,
+  // dim] if not pooled. winners[f] is as for PoolFetched, null unless the
+  // combiner is max. Tables without rows are looked up on the fly. Requires:
+  // not Ids::kCount.
+  void Lookup(const std::vector<Table>& tables, const std::vector<void*>& rows,
               const std::vector<int64_t*>& winners,
               const ParallelFor* parallel) const;
 
@@ -210,7 +207,7 @@ class CollectionBatch {
                       int64_t* end);
   static void PartitionFeature(const Part& part, PartBags* parts,
                                int64_t num_parts, Span<int64_t> places);
-  void LookupRows(const Task& task, const Table& table, bool found, void* rows,
+  void LookupRows(const Task& task, const Table& table, void* rows,
                   int64_t* winners) const;
   // Computes one part of a table's sums (GradientSums). T: the table's type.
   template <typename T>

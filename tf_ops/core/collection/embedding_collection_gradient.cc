@@ -180,7 +180,7 @@ void CollectionBatch::WeightGradients(
     VisitRowType(table.type(), [&](auto zero) {
       using T = decltype(zero);
       const T* from = static_cast<const T*>(gradients[task.part]);
-      if (table.store == nullptr) {
+      if (table.has_rows) {
         WeightGradientsOf(task, table.dim(), from, out,
                           [&](int64_t begin, int64_t count, T* rows) {
                             table.fetched.Read(PositionsOf(part, table), begin,
@@ -190,9 +190,10 @@ void CollectionBatch::WeightGradients(
       }
       WeightGradientsOf(task, table.dim(), from, out,
                         [&](int64_t begin, int64_t count, T* rows) {
-                          table.store->Find(part.bags.ids.subspan(begin, count),
-                                            part.bags.padding_id, table.missing,
-                                            rows, nullptr, nullptr);
+                          table.reads.store->Find(
+                              part.bags.ids.subspan(begin, count),
+                              part.bags.padding_id, table.reads.missing, rows,
+                              nullptr, nullptr);
                         });
     });
   });

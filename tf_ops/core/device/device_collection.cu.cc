@@ -140,7 +140,7 @@ Status DeviceCollection::FindOrInsert(
 }
 
 Status DeviceCollection::Lookup(int f, DeviceStore* store,
-                                const DeviceMissing& missing, void* rows,
+                                const Missing& missing, void* rows,
                                 int64_t* winners) const {
   const Part& part = parts_[f];
   const DeviceStore::Bags bags = BagsOf(part);
@@ -151,11 +151,13 @@ Status DeviceCollection::Lookup(int f, DeviceStore* store,
     return store->ReadRows(on_, IdsOf(part), bags.positions, bags.refs, missing,
                            rows);
   }
-  return store->Find(on_, IdsOf(part), bags.padding_id, missing, rows, nullptr);
+  const DeviceStore::Ids ids = IdsOf(part);
+  return store->FindRows({ids.data, ids.size}, bags.padding_id, missing, rows,
+                         nullptr, on_);
 }
 
 Status DeviceCollection::WeightGradients(int f, DeviceStore* store,
-                                         const DeviceMissing& missing,
+                                         const Missing& missing,
                                          const void* gradients,
                                          float* weight_gradients) const {
   return store->WeightGradients(on_, IdsOf(parts_[f]), BagsOf(parts_[f]),

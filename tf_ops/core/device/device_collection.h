@@ -58,12 +58,11 @@ class DeviceCollection {
 
   // Rows of feature f: [B, D] or [N, D]. winners: see DeviceStore::Pool. After
   // FindOrInsert, uses the rows that it found; else searches.
-  Status Lookup(int f, DeviceStore* store, const DeviceMissing& missing,
-                void* rows, int64_t* winners) const;
+  Status Lookup(int f, DeviceStore* store, const Missing& missing, void* rows,
+                int64_t* winners) const;
   // See DeviceStore. weight_gradients: [N].
-  Status WeightGradients(int f, DeviceStore* store,
-                         const DeviceMissing& missing, const void* gradients,
-                         float* weight_gradients) const;
+  Status WeightGradients(int f, DeviceStore* store, const Missing& missing,
+                         const void* gradients, float* weight_gradients) const;
   // Adds the numbers of ids, padding, unique ids and previously resident ids of
   // feature f to `counts`, in device memory. Call after FindOrInsert.
   Status Count(int f, unsigned long long* counts);

@@ -125,7 +125,7 @@ __global__ void PutListedKernel(const uint32_t* list, int64_t count,
 }
 
 __global__ void AddRefusedKernel(DeviceTableState* state, int64_t refused) {
-  if (ThreadNumber() == 0) state->events.refused += refused;
+  if (ThreadNumber() == 0) state->events[Event::kRefused] += refused;
 }
 
 }  // namespace
@@ -151,7 +151,7 @@ Status DeviceStore::EvictLocked(const DeviceStream& on,
   call.rows = rows();
   call.high_water = fetched_->high_water;
   call.policy = policy;
-  call.now = step_;
+  call.now = step();
   call.dim = dim();
   call.by_order = excess > 0;
   call.counts = counts.data();
@@ -194,7 +194,7 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
                                    const InsertOptions& options,
                                    const Assigned& assigned,
                                    const Outputs& outputs) {
-  const int64_t cap = options_.eviction.max_rows;
+  const int64_t cap = eviction().max_rows;
   bool binds = cap > 0 && options.insert && rows_bound_ + ids.size > cap;
   if (binds) {
     LODESTAR_RETURN_IF_ERROR(Fetch(on));
@@ -244,7 +244,7 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
                         kFor);
     };
     EvictionPolicy by_order;
-    by_order.order = options_.eviction.order;
+    by_order.order = eviction().order;
     int64_t evicted = 0;
     LODESTAR_RETURN_IF_ERROR(mark(kMarkedRow));
     const Status status = EvictLocked(on, by_order, excess, &evicted);
@@ -282,8 +282,9 @@ Status DeviceStore::InsertUnderCap(const DeviceStream& on, const Ids& ids,
   return ReadRowsLocked(on, ids, nullptr, refs.data(), {}, outputs.rows);
 }
 
-Status DeviceStore::Evict(const DeviceStream& on, const EvictionPolicy& policy,
-                          int64_t* evicted) {
+Status DeviceStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
+                          const Execution& execution) {
+  const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());

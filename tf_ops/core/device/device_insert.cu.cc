@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kBlock, 4)
   }
   if (call.options.insert) CountBlock(reused_any, &call.state->reused);
   if (call.options.count_events) {
-    CountBlock(was, &call.state->events.hits);
-    CountBlock(mine && !was, &call.state->events.misses);
+    CountBlock(was, &call.state->events[Event::kHits]);
+    CountBlock(mine && !was, &call.state->events[Event::kMisses]);
   }
 }
 
@@ -152,7 +152,8 @@ __global__ void __launch_bounds__(kBlock, 4)
 __global__ void SettleKernel(DeviceTableState* state, bool by_lookup,
                              bool evicted) {
   if (ThreadNumber() != 0) return;
-  (evicted ? state->events.evicted : state->events.removed) += state->freed;
+  (evicted ? state->events[Event::kEvicted] : state->events[Event::kRemoved]) +=
+      state->freed;
   const uint32_t taken = state->taken;
   const uint32_t again = min(taken, state->free_rows);
   state->free_rows += state->freed - again;
@@ -160,8 +161,8 @@ __global__ void SettleKernel(DeviceTableState* state, bool by_lookup,
   state->rows += taken;
   state->rows -= state->freed;
   state->cells += taken - state->reused - state->emptied;
-  state->events.inserts += taken;
-  if (by_lookup) state->events.admitted += taken;
+  state->events[Event::kInserts] += taken;
+  if (by_lookup) state->events[Event::kAdmitted] += taken;
   state->taken = 0;
   state->reused = 0;
   state->emptied = 0;
@@ -172,7 +173,7 @@ __global__ void ClearKernel(DeviceTableState* state) {
   if (ThreadNumber() != 0) return;
   DeviceTableState cleared;
   cleared.events = state->events;
-  cleared.events.removed += state->rows;
+  cleared.events[Event::kRemoved] += state->rows;
   *state = cleared;
 }
 
@@ -204,7 +205,7 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
   call.state = state_.data();
   call.ids = ids;
   call.options = options;
-  call.now = step_;
+  call.now = step();
   call.initial = initial();
   call.slots = slot_fill();
   call.from = assigned.from;
@@ -239,11 +240,12 @@ Status DeviceStore::FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
   return turn.End();
 }
 
-Status DeviceStore::InsertOrAssign(const DeviceStream& on, const Ids& ids,
-                                   const void* rows) {
+Status DeviceStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
+                                   const Execution& execution) {
+  const DeviceStream& on = execution.stream();
   DeviceBatch batch;
-  LODESTAR_RETURN_IF_ERROR(
-      batch.Unique(on, ids, nullptr, DeviceBatch::Which::kLast));
+  LODESTAR_RETURN_IF_ERROR(batch.Unique(on, {ids.data(), ids.size(), nullptr},
+                                        nullptr, DeviceBatch::Which::kLast));
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
@@ -255,14 +257,16 @@ Status DeviceStore::InsertOrAssign(const DeviceStream& on, const Ids& ids,
   return turn.End();
 }
 
-Status DeviceStore::Remove(const DeviceStream& on, const Ids& ids,
-                           int64_t* removed) {
+Status DeviceStore::Remove(Span<const int64_t> ids, int64_t* removed,
+                           const Execution& execution) {
+  const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   const int64_t before = rows_bound_;
-  LODESTAR_RETURN_IF_ERROR(RemoveLocked(on, ids, false));
+  LODESTAR_RETURN_IF_ERROR(
+      RemoveLocked(on, {ids.data(), ids.size(), nullptr}, false));
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   *removed = before - rows_bound_;
   return turn.End();
@@ -277,7 +281,8 @@ Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
       "removal");
 }
 
-Status DeviceStore::Clear(const DeviceStream& on) {
+Status DeviceStore::Clear(const Execution& execution) {
+  const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());

@@ -104,6 +104,15 @@ __global__ void FrequencyKernel(DeviceIndex index, DeviceRows rows,
                        : rows.meta(static_cast<uint32_t>(row))->frequency;
 }
 
+__global__ void RefsKernel(DeviceIndex index, DeviceStore::Ids ids,
+                           uint32_t* refs) {
+  const int64_t i = ThreadNumber();
+  if (i >= SizeOf(ids)) return;
+  int64_t row = 0;
+  refs[i] = index.Find(ids.data[i], &row) < 0 ? DeviceStore::kNoRow
+                                              : static_cast<uint32_t>(row);
+}
+
 __global__ void DecayKernel(DeviceRows rows, uint32_t high_water, double rate,
                             int64_t now) {
   const int64_t row = ThreadNumber();
@@ -201,18 +210,20 @@ Status DeviceStore::Download(const DeviceStream& on, const uint32_t* list,
   return Status();
 }
 
-Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
-                           EmbeddingRows* out, bool with_values) try {
+Status DeviceStore::ExportParts(bool with_slots, bool with_values,
+                                EmbeddingRows* out,
+                                const Execution& execution) const try {
+  const DeviceStream& on = execution.stream();
   constexpr const char* kFor = "an export";
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   EmbeddingRows result;
-  result.step = step_;
-  result.own_step = own_step_;
-  result.seed = initializer_.seed();
-  result.salt = initializer_.salt();
+  result.step = step();
+  result.own_step = step_.own();
+  result.seed = options_.initializer.seed();
+  result.salt = options_.initializer.salt();
   if (with_slots && with_values) result.optimizer = optimizer_;
   const int num_slots = static_cast<int>(result.optimizer.slot_inits.size());
   const int64_t n = fetched_->rows;
@@ -245,12 +256,13 @@ Status DeviceStore::Export(const DeviceStream& on, bool with_slots,
   return ResourceExhausted("out of memory while exporting rows.");
 }
 
-Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
-                            EmbeddingRows* out, std::vector<char>* found) try {
+Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
+                            const Execution& execution) const try {
+  const DeviceStream& on = execution.stream();
   constexpr const char* kFor = "an inspection";
   const int64_t n = ids.size();
   MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   DeviceArray<int64_t> device_ids;
   DeviceArray<uint32_t> refs;
@@ -259,41 +271,49 @@ Status DeviceStore::Inspect(const DeviceStream& on, Span<const int64_t> ids,
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(device_ids.data(), ids.data(),
                                     device_ids.bytes(), cudaMemcpyHostToDevice,
                                     on.stream));
-  InsertOptions find;
-  find.insert = false;
-  find.count_events = false;
-  LODESTAR_RETURN_IF_ERROR(InsertLocked(on, {device_ids.data(), n, nullptr},
-                                        find, {},
-                                        {refs.data(), nullptr, nullptr}));
-  EmbeddingRows result;
-  result.optimizer = optimizer_;
+  LODESTAR_CUDA_TRY(Launch(RefsKernel, n, on.stream, index(),
+                           Ids{device_ids.data(), n, nullptr}, refs.data()));
+  EmbeddingRows rows;
   LODESTAR_RETURN_IF_ERROR(
       Download(on, refs.data(), n,
-               static_cast<int>(optimizer_.slot_inits.size()), &result));
-  std::vector<uint32_t> rows(n);
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(rows.data(), refs.data(), refs.bytes(),
+               static_cast<int>(optimizer_.slot_inits.size()), &rows));
+  std::vector<uint32_t> found(n);
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found.data(), refs.data(), refs.bytes(),
                                     cudaMemcpyDeviceToHost, on.stream));
   LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
-  found->resize(n);
-  for (int64_t i = 0; i < n; ++i) (*found)[i] = rows[i] != kNoRow;
-  result.ids.assign(ids.begin(), ids.end());
+  InspectedIds result;
+  result.values = std::move(rows.values);
+  result.slots = std::move(rows.slots);
+  result.slot_names = optimizer_.slot_names;
+  result.frequencies = std::move(rows.frequencies);
+  result.last_seen = std::move(rows.last_seen);
+  result.shards.resize(n);
+  for (const uint32_t row : found) {
+    result.states.push_back(row == kNoRow ? InspectedIds::kMissing
+                                          : InspectedIds::kResident);
+  }
   *out = std::move(result);
   return turn.End();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while inspecting rows.");
+  return ResourceExhausted("out of memory while inspecting ", ids.size(),
+                           " ids.");
 }
 
-Status DeviceStore::Frequency(const DeviceStream& on, const Ids& ids,
-                              int64_t* frequencies) {
+Status DeviceStore::Frequency(Span<const int64_t> ids,
+                              Span<int64_t> frequencies,
+                              const Execution& execution) const {
+  const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_CUDA_TRY(Launch(FrequencyKernel, ids.size, on.stream, index(),
-                           rows(), ids, frequencies));
+  LODESTAR_CUDA_TRY(Launch(FrequencyKernel, ids.size(), on.stream, index(),
+                           rows(), Ids{ids.data(), ids.size(), nullptr},
+                           frequencies.data()));
   return turn.End();
 }
 
-Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
+Status DeviceStore::DecayFrequencies(double rate, const Execution& execution) {
+  const DeviceStream& on = execution.stream();
   if (!(rate >= 0.0 && rate <= 1.0)) {
     return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
@@ -302,7 +322,7 @@ Status DeviceStore::DecayFrequencies(const DeviceStream& on, double rate) {
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   LODESTAR_CUDA_TRY(Launch(DecayKernel, fetched_->high_water, on.stream, rows(),
-                           fetched_->high_water, rate, step_));
+                           fetched_->high_water, rate, step()));
   return turn.End();
 }
 
@@ -329,13 +349,44 @@ Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
   return Status();
 }
 
-Status DeviceStore::CheckImport(const EmbeddingRowsView& view) const {
-  MutexLock lock(&mutex_);
-  return CheckImportLocked(view);
+Status DeviceStore::CreateReplacement(const EmbeddingRowsView& view,
+                                      const Execution& on,
+                                      std::unique_ptr<Table>* out) const {
+  {
+    MutexLock lock(&mutex_);
+    LODESTAR_RETURN_IF_ERROR(CheckImportLocked(view));
+  }
+  Options options = options_;
+  if (view.with_counters) options.initializer.SetSeed(view.seed, view.salt);
+  std::unique_ptr<DeviceStore> store;
+  LODESTAR_RETURN_IF_ERROR(Create(options, allocator_, on.stream(), &store));
+  if (view.with_counters) store->step_.Set(view.step, view.own_step);
+  LODESTAR_RETURN_IF_ERROR(store->Import(view, on));
+  *out = std::move(store);
+  return Status();
 }
 
-Status DeviceStore::Import(const DeviceStream& on,
-                           const EmbeddingRowsView& view) {
+Status DeviceStore::CopyLiveState(const Table& like,
+                                  const EmbeddingRowsView& view,
+                                  const Execution& on) {
+  const DeviceStore& old = static_cast<const DeviceStore&>(like);
+  DeviceTableState before;
+  DeviceTableState after;
+  LODESTAR_RETURN_IF_ERROR(old.ReadState(on.stream(), &before));
+  LODESTAR_RETURN_IF_ERROR(ReadState(on.stream(), &after));
+  if (!view.with_counters) step_.Set(old.step(), old.step_.own());
+  events_.Share(old.events_);
+  // Imported rows do not count as events.
+  for (int e = 0; e < kNumEvents; ++e) {
+    const Event event = static_cast<Event>(e);
+    events_.Add(event, before.events[event] - after.events[event]);
+  }
+  return Status();
+}
+
+Status DeviceStore::Import(const EmbeddingRowsView& view,
+                           const Execution& execution) {
+  const DeviceStream& on = execution.stream();
   constexpr const char* kFor = "an import";
   MutexLock lock(&mutex_);
   LODESTAR_RETURN_IF_ERROR(CheckImportLocked(view));
@@ -359,12 +410,12 @@ Status DeviceStore::Import(const DeviceStream& on,
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(ids.data(), view.ids.data(), ids.bytes(),
                                     cudaMemcpyHostToDevice, on.stream));
   const Ids batch = {ids.data(), n, nullptr};
-  if (options_.eviction.max_rows > 0) {
+  if (eviction().max_rows > 0) {
     int64_t missing = 0;
     LODESTAR_RETURN_IF_ERROR(Fetch(on));
     LODESTAR_RETURN_IF_ERROR(CountMissing(on, batch, &missing));
-    if (rows_bound_ + missing > options_.eviction.max_rows) {
-      return MoreThanMaxRows(rows_bound_ + missing, options_.eviction.max_rows);
+    if (rows_bound_ + missing > eviction().max_rows) {
+      return MoreThanMaxRows(rows_bound_ + missing, eviction().max_rows);
     }
   }
   LODESTAR_RETURN_IF_ERROR(ReserveMore(on, batch));
@@ -402,11 +453,6 @@ Status DeviceStore::Import(const DeviceStream& on,
         Launch(CopyInKernel, call.count * kWarp, on.stream, call, slot_fill()));
   }
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
-  if (view.with_counters) {
-    step_ = view.step;
-    own_step_ = view.own_step;
-    initializer_.SetSeed(view.seed, view.salt);
-  }
   return turn.End();
 }
 

@@ -52,8 +52,8 @@ struct FindCall {
   // One thread per id. All threads of the block must call this.
   __device__ void CountReads(uint64_t source, bool is_found) const {
     if (!counts || refs != nullptr) return;
-    CountBlock(is_found, &state->events.read_hits);
-    CountBlock(source == kFromMissing, &state->events.read_misses);
+    CountBlock(is_found, &state->events[Event::kReadHits]);
+    CountBlock(source == kFromMissing, &state->events[Event::kReadMisses]);
   }
 };
 
@@ -272,7 +272,7 @@ __global__ void WeightGradientsKernel(PoolCall call, const T* gradients,
 }  // namespace
 
 FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
-                                const DeviceMissing& missing) const {
+                                const Missing& missing) const {
   FindCall call = {};
   call.index = index();
   call.rows = rows();
@@ -298,14 +298,15 @@ Status DeviceStore::FindLocked(const DeviceStream& on, FindCall call,
   });
 }
 
-Status DeviceStore::Find(const DeviceStream& on, const Ids& ids,
-                         const int64_t* padding_id,
-                         const DeviceMissing& missing, void* rows,
-                         bool* found) {
+Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
+                             const Missing& missing, void* rows, bool* found,
+                             const Execution& execution) const {
+  const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  FindCall call = find_call(ids, padding_id, missing);
+  FindCall call =
+      find_call({ids.data(), ids.size(), nullptr}, padding_id, missing);
   call.found = found;
   LODESTAR_RETURN_IF_ERROR(FindLocked(on, call, rows));
   return turn.End();
@@ -313,7 +314,7 @@ Status DeviceStore::Find(const DeviceStream& on, const Ids& ids,
 
 Status DeviceStore::ReadRows(const DeviceStream& on, const Ids& ids,
                              const int64_t* positions, const uint32_t* refs,
-                             const DeviceMissing& missing, void* rows) {
+                             const Missing& missing, void* rows) {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
@@ -324,8 +325,7 @@ Status DeviceStore::ReadRows(const DeviceStream& on, const Ids& ids,
 
 Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
                                    const int64_t* positions,
-                                   const uint32_t* refs,
-                                   const DeviceMissing& missing,
+                                   const uint32_t* refs, const Missing& missing,
                                    void* rows) const {
   FindCall call = find_call(ids, nullptr, missing);
   call.positions = positions;
@@ -334,7 +334,7 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
 }
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
-                                 const Bags& bags, const DeviceMissing& missing,
+                                 const Bags& bags, const Missing& missing,
                                  bool counts, uint64_t* sources,
                                  PoolCall* call) const {
   call->sources = sources;
@@ -351,8 +351,8 @@ Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
 }
 
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
-                         const Bags& bags, const DeviceMissing& missing,
-                         void* pooled, int64_t* winners) {
+                         const Bags& bags, const Missing& missing, void* pooled,
+                         int64_t* winners) {
   DeviceArray<uint64_t> own;
   uint64_t* sources = bags.sources;
   if (sources == nullptr) {
@@ -384,8 +384,7 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
 }
 
 Status DeviceStore::WeightGradients(const DeviceStream& on, const Ids& ids,
-                                    const Bags& bags,
-                                    const DeviceMissing& missing,
+                                    const Bags& bags, const Missing& missing,
                                     const void* gradients,
                                     float* weight_gradients) {
   DeviceArray<uint64_t> sources;

@@ -62,39 +62,24 @@ __global__ void FillSlotsKernel(DeviceRows rows, int64_t count,
 
 }  // namespace
 
-Status DeviceStore::Create(const Options& options, DeviceAllocator* allocator,
+Status DeviceStore::Create(const Options& options,
+                           std::shared_ptr<DeviceAllocator> allocator,
                            const DeviceStream& on,
                            std::unique_ptr<DeviceStore>* out) {
-  if (options.dim < 1 || options.dim > 65536) {
-    return InvalidArgument("`dim` must be in [1, 65536], got ", options.dim,
-                           ".");
+  const TablePolicies& policies = options.policies;
+  LODESTAR_RETURN_IF_ERROR(CheckOptions(options.dim, policies));
+  if (policies.admission.kind != AdmissionPolicy::Kind::kAll) {
+    return UnsupportedOnGpu("admission");
   }
-  if (options.eviction.max_rows < 0) {
-    return InvalidArgument("`max_rows` must be at least 0, got ",
-                           options.eviction.max_rows, ".");
-  }
+  if (policies.shared_rows > 0) return UnsupportedOnGpu("shared rows");
   if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
     return InvalidArgument("`max_load` must be in (0, 0.95], got ",
                            options.max_load, ".");
   }
-  std::unique_ptr<DeviceStore> store(new (std::nothrow)
-                                         DeviceStore(options, allocator));
+  std::unique_ptr<DeviceStore> store(
+      new (std::nothrow) DeviceStore(options, std::move(allocator)));
   if (store == nullptr) return ResourceExhausted("out of memory for a table.");
   LODESTAR_RETURN_IF_ERROR(store->Init(on));
-  *out = std::move(store);
-  return Status();
-}
-
-Status DeviceStore::CreateEmptyLike(DeviceAllocator* allocator,
-                                    const DeviceStream& on,
-                                    std::unique_ptr<DeviceStore>* out) const {
-  std::unique_ptr<DeviceStore> store;
-  LODESTAR_RETURN_IF_ERROR(Create(options_, allocator, on, &store));
-  MutexLock lock(&mutex_);
-  MutexLock new_lock(&store->mutex_);
-  store->initializer_ = initializer_;
-  store->step_ = step_;
-  store->own_step_ = own_step_;
   *out = std::move(store);
   return Status();
 }
@@ -107,7 +92,7 @@ Status DeviceStore::Init(const DeviceStream& on) {
                                    sizeof(DeviceTableState)));
   *fetched_ = DeviceTableState();
   LODESTAR_RETURN_IF_ERROR(
-      state_.Allocate(allocator_, 1, "the counters of a table"));
+      state_.Allocate(allocator_.get(), 1, "the counters of a table"));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(state_.data(), 0, sizeof(DeviceTableState), on.stream));
   LODESTAR_RETURN_IF_ERROR(Grow(on, 1, kBucket));
@@ -161,7 +146,7 @@ DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
 }
 
 InitialRow DeviceStore::initial() const {
-  return {initializer_.value(), type()};
+  return {options_.initializer.value(), type()};
 }
 
 SlotFill DeviceStore::slot_fill() const {
@@ -173,7 +158,7 @@ SlotFill DeviceStore::slot_fill() const {
   return fill;
 }
 
-Status DeviceStore::Fetch(const DeviceStream& on) {
+Status DeviceStore::Fetch(const DeviceStream& on) const {
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(fetched_, state_.data(),
                                     sizeof(DeviceTableState),
                                     cudaMemcpyDeviceToHost, on.stream));
@@ -192,9 +177,9 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
                      segment.meta.data(), segment.free.data()});
   }
   if (count > segment_table_.size()) {
-    LODESTAR_RETURN_IF_ERROR(
-        segment_table_.Allocate(allocator_, std::max<int64_t>(64, 2 * count),
-                                "the list of a table's segments"));
+    LODESTAR_RETURN_IF_ERROR(segment_table_.Allocate(
+        allocator_.get(), std::max<int64_t>(64, 2 * count),
+        "the list of a table's segments"));
   }
   // cudaMemcpyAsync from pageable memory reads it before it returns.
   return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
@@ -209,9 +194,9 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
   DeviceArray<uint32_t> tags;
   DeviceArray<IndexEntry> entries;
   LODESTAR_RETURN_IF_ERROR(
-      tags.Allocate(allocator_, cells / 4, "the index of a table"));
+      tags.Allocate(allocator_.get(), cells / 4, "the index of a table"));
   LODESTAR_RETURN_IF_ERROR(
-      entries.Allocate(allocator_, cells, "the index of a table"));
+      entries.Allocate(allocator_.get(), cells, "the index of a table"));
   LODESTAR_CUDA_TRY(cudaMemsetAsync(tags.data(), 0, tags.bytes(), on.stream));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(entries.data(), 0xff, entries.bytes(), on.stream));
@@ -245,17 +230,20 @@ Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
     for (int64_t fit = capacity(); fit < wanted_rows && status.ok();) {
       const int64_t rows = shape.RowsOf(static_cast<int>(segments_.size()));
       Segment segment;
-      status = segment.values.Allocate(allocator_, rows * shape.value_stride,
-                                       "rows of a table");
+      status = segment.values.Allocate(
+          allocator_.get(), rows * shape.value_stride, "rows of a table");
       if (status.ok()) {
-        status = segment.meta.Allocate(allocator_, rows, "rows of a table");
+        status =
+            segment.meta.Allocate(allocator_.get(), rows, "rows of a table");
       }
       if (status.ok()) {
-        status = segment.free.Allocate(allocator_, rows, "rows of a table");
+        status =
+            segment.free.Allocate(allocator_.get(), rows, "rows of a table");
       }
       if (status.ok()) {
-        status = segment.slots.Allocate(allocator_, rows * shape.slots_stride,
-                                        "optimizer slots of a table");
+        status =
+            segment.slots.Allocate(allocator_.get(), rows * shape.slots_stride,
+                                   "optimizer slots of a table");
       }
       if (!status.ok()) break;
       segments_.push_back(std::move(segment));
@@ -333,7 +321,8 @@ Status DeviceStore::Reserve(const DeviceStream& on, int64_t rows,
   return turn.End();
 }
 
-Status DeviceStore::ReadState(const DeviceStream& on, DeviceTableState* state) {
+Status DeviceStore::ReadState(const DeviceStream& on,
+                              DeviceTableState* state) const {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
@@ -380,7 +369,8 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
     slots.resize(segments_.size());
     for (size_t k = 0; k < slots.size(); ++k) {
       LODESTAR_RETURN_IF_ERROR(slots[k].Allocate(
-          allocator_, shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
+          allocator_.get(),
+          shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
           "optimizer slots of a table"));
     }
     swap();
@@ -401,20 +391,25 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
   return status;
 }
 
-Status DeviceStore::RestartSlots(const DeviceStream& on,
-                                 const AttachedOptimizer& optimizer,
-                                 KeptSlots keep, std::string* former) {
-  former->clear();
+bool DeviceStore::NeedsRestart(const AttachedOptimizer& optimizer,
+                               KeptSlots keep) const {
   MutexLock lock(&mutex_);
-  if (optimizer_.name.empty() || !Restarts(optimizer_, optimizer, keep)) {
-    return Status();
-  }
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  return !optimizer_.name.empty() && Restarts(optimizer_, optimizer, keep);
+}
+
+Status DeviceStore::RestartSlots(const AttachedOptimizer& optimizer,
+                                 KeptSlots keep, bool* done,
+                                 std::string* former, const Execution& on) {
+  former->clear();
+  *done = true;
+  if (!NeedsRestart(optimizer, keep)) return Status();
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream().stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  LODESTAR_RETURN_IF_ERROR(Fetch(on.stream()));
   AttachedOptimizer before = std::move(optimizer_);
   optimizer_ = AttachedOptimizer();
-  const Status status = AttachLocked(on, optimizer);
+  const Status status = AttachLocked(on.stream(), optimizer);
   if (!status.ok()) {
     optimizer_ = std::move(before);
     return status;
@@ -423,38 +418,37 @@ Status DeviceStore::RestartSlots(const DeviceStream& on,
   return turn.End();
 }
 
-DeviceStore::Bytes DeviceStore::bytes() const {
-  MutexLock lock(&mutex_);
-  Bytes bytes;
-  bytes.index = tags_.bytes() + entries_.bytes();
-  for (const Segment& segment : segments_) {
-    bytes.rows +=
-        segment.values.bytes() + segment.meta.bytes() + segment.free.bytes();
-    bytes.slots += segment.slots.bytes();
+Status DeviceStore::ReadSize(int64_t* rows, const Execution& on) const {
+  DeviceTableState state;
+  LODESTAR_RETURN_IF_ERROR(ReadState(on.stream(), &state));
+  *rows = state.rows;
+  return Status();
+}
+
+Status DeviceStore::ReadStats(EmbeddingStats* stats,
+                              const Execution& on) const {
+  DeviceTableState state;
+  LODESTAR_RETURN_IF_ERROR(ReadState(on.stream(), &state));
+  EmbeddingStats result;
+  result.rows = state.rows;
+  result.max_rows = eviction().max_rows;
+  for (int e = 0; e < kNumEvents; ++e) {
+    const Event event = static_cast<Event>(e);
+    result.events[e] =
+        events_.count(event) + static_cast<int64_t>(state.events[event]);
   }
-  bytes.capacity = capacity();
-  return bytes;
-}
-
-int64_t DeviceStore::step() const {
   MutexLock lock(&mutex_);
-  return step_;
-}
-
-void DeviceStore::SetStep(int64_t step) {
-  MutexLock lock(&mutex_);
-  step_ = step;
-  own_step_ = true;
-}
-
-void DeviceStore::ReleaseStep() {
-  MutexLock lock(&mutex_);
-  own_step_ = false;
-}
-
-void DeviceStore::MoveStepLocked(int64_t next_step) {
-  if (own_step_ || next_step == kSameStep) return;
-  step_ = std::max(step_ + 1, next_step);  // see TableStep::MoveTo
+  result.capacity = capacity();
+  result.index_bytes = tags_.bytes() + entries_.bytes();
+  for (const Segment& segment : segments_) {
+    result.row_bytes +=
+        segment.values.bytes() + segment.meta.bytes() + segment.free.bytes();
+    result.slot_bytes += segment.slots.bytes();
+  }
+  result.shards.push_back(
+      {result.rows, result.index_bytes + result.row_bytes + result.slot_bytes});
+  *stats = std::move(result);
+  return Status();
 }
 
 }  // namespace lodestar

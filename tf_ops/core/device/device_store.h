@@ -19,54 +19,32 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/host_device.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/core/device/stream_order.h"
-#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table.h"
+#include "tf_ops/core/table/table_events.h"
+#include "tf_ops/core/table/table_step.h"
 
 namespace lodestar {
 
-// What a missing id reads.
-struct DeviceMissing {
-  enum class Kind { kZeros, kInitial, kVector };
-  Kind kind = Kind::kZeros;
-  const void* vector = nullptr;  // kVector: dim values of the table's type
-};
-
-// Events as in EmbeddingStats. Unsigned, so differences may wrap around.
+// Counts of events in device memory. Unsigned, so differences may wrap around.
 struct DeviceEvents {
-  unsigned long long hits = 0;
-  unsigned long long misses = 0;
-  unsigned long long read_hits = 0;
-  unsigned long long read_misses = 0;
-  unsigned long long inserts = 0;
-  unsigned long long admitted = 0;  // those of `inserts` that a lookup made
-  unsigned long long removed = 0;
-  unsigned long long evicted = 0;
-  unsigned long long refused = 0;
-  unsigned long long gradients_dropped = 0;
-
-  // Adds sign * other.
-  void Add(const DeviceEvents& other, unsigned long long sign) {
-    hits += sign * other.hits;
-    misses += sign * other.misses;
-    read_hits += sign * other.read_hits;
-    read_misses += sign * other.read_misses;
-    inserts += sign * other.inserts;
-    admitted += sign * other.admitted;
-    removed += sign * other.removed;
-    evicted += sign * other.evicted;
-    refused += sign * other.refused;
-    gradients_dropped += sign * other.gradients_dropped;
+  unsigned long long counts[kNumEvents] = {};
+  LODESTAR_HOST_DEVICE unsigned long long& operator[](Event event) {
+    return counts[static_cast<int>(event)];
   }
 };
 
@@ -98,34 +76,29 @@ struct InitialRow;
 struct PoolCall;
 struct SlotFill;
 
-class DeviceStore {
+class DeviceStore final : public Table {
  public:
   struct Options {
     int64_t dim = 0;
     RowType type = RowType::kFloat32;
     RowInitializer initializer;
-    EvictionPolicy eviction;
+    TablePolicies policies;
     // Fraction of cells that may be in use before the index grows.
     double max_load = 0.85;
   };
 
-  // `allocator` must outlive the store. Returns InvalidArgument if dim is not
-  // in [1, 65536] or max_load is not in (0, 0.95], and ResourceExhausted if out
-  // of memory.
-  static Status Create(const Options& options, DeviceAllocator* allocator,
+  // Returns the errors of CheckOptions, InvalidArgument if max_load is not in
+  // (0, 0.95], Unimplemented for admission and shared rows, and
+  // ResourceExhausted if out of memory.
+  static Status Create(const Options& options,
+                       std::shared_ptr<DeviceAllocator> allocator,
                        const DeviceStream& on,
                        std::unique_ptr<DeviceStore>* out);
-  // Creates an empty table with the same options, initial values, step and load
-  // factor.
-  Status CreateEmptyLike(DeviceAllocator* allocator, const DeviceStream& on,
-                         std::unique_ptr<DeviceStore>* out) const;
-  ~DeviceStore();
+  ~DeviceStore() override;
 
-  int dim() const { return static_cast<int>(options_.dim); }
-  RowType type() const { return options_.type; }
-  int64_t row_bytes() const { return options_.dim * SizeOf(options_.type); }
-  DeviceAllocator* allocator() const { return allocator_; }
-  const Options& options() const { return options_; }
+  const EvictionPolicy& eviction() const override {
+    return options_.policies.eviction;
+  }
 
   // A batch of ids. `count`, if not null, is the actual number of ids in device
   // memory, at most `size`.
@@ -135,10 +108,9 @@ class DeviceStore {
     const int64_t* count = nullptr;
   };
 
-  // Sets rows[i] to the row of ids[i] (ids may repeat), or to what `missing`
-  // defines; *padding_id reads zeros. found: [N] or null.
-  Status Find(const DeviceStream& on, const Ids& ids, const int64_t* padding_id,
-              const DeviceMissing& missing, void* rows, bool* found);
+  Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
+                  const Missing& missing, void* rows, bool* found,
+                  const Execution& on) const override;
 
   struct InsertOptions {
     bool insert = true;  // create rows for missing ids
@@ -164,7 +136,7 @@ class DeviceStore {
   // without positions, if it is still there. Position -1 reads zeros.
   Status ReadRows(const DeviceStream& on, const Ids& ids,
                   const int64_t* positions, const uint32_t* refs,
-                  const DeviceMissing& missing, void* rows);
+                  const Missing& missing, void* rows);
 
   // Bags of ids, pooled on the device; see Bags in embedding_pool.h.
   struct Bags {
@@ -184,12 +156,11 @@ class DeviceStore {
   // pooled: [B, D]. winners: for max only, else null; [B, D], the index in ids
   // of the largest element, or -1 for none. Splits are clamped to the batch.
   Status Pool(const DeviceStream& on, const Ids& ids, const Bags& bags,
-              const DeviceMissing& missing, void* pooled,
-              int64_t* winners = nullptr);
+              const Missing& missing, void* pooled, int64_t* winners = nullptr);
   // Computes weight_gradients [N] from gradients [B, D] of the table's type,
   // for sum, mean and sqrtn. Does not count reads.
   Status WeightGradients(const DeviceStream& on, const Ids& ids,
-                         const Bags& bags, const DeviceMissing& missing,
+                         const Bags& bags, const Missing& missing,
                          const void* gradients, float* weight_gradients);
 
   // Updates rows of unique ids with gradients [U, D] of ComputeType(type()).
@@ -211,72 +182,58 @@ class DeviceStore {
   Status UpdateRows(const DeviceStream& on, const Update& update);
   Status Apply(const DeviceStream& on, const Update& update);
 
-  // The last of equal ids wins. Slots of existing rows are kept.
-  Status InsertOrAssign(const DeviceStream& on, const Ids& ids,
-                        const void* rows);
-  // Waits. Returns the number of removed rows in *removed.
-  Status Remove(const DeviceStream& on, const Ids& ids, int64_t* removed);
-  Status Clear(const DeviceStream& on);
-  // Waits. See EmbeddingStore::Evict.
-  Status Evict(const DeviceStream& on, const EvictionPolicy& policy,
-               int64_t* evicted);
+  Status InsertOrAssign(Span<const int64_t> ids, const void* rows,
+                        const Execution& on) override;
+  Status Remove(Span<const int64_t> ids, int64_t* removed,
+                const Execution& on) override;
+  Status Clear(const Execution& on) override;
+  Status RemoveAll(const Execution& on) override { return Clear(on); }
+  Status Evict(const EvictionPolicy& policy, int64_t* evicted,
+               const Execution& on) override;
+  // Does nothing: free memory is kept for new rows.
+  Status Compact(int64_t* returned, const Execution&) override {
+    *returned = 0;
+    return Status();
+  }
 
-  // Sets frequencies[i] to the frequency of ids[i]; 0 without a row.
-  Status Frequency(const DeviceStream& on, const Ids& ids,
-                   int64_t* frequencies);
-  // Multiplies frequencies by `rate`, rounding down. Frequencies of rows seen
-  // in this step stay above 0. Returns InvalidArgument if rate is not in [0,
-  // 1].
-  Status DecayFrequencies(const DeviceStream& on, double rate);
-  // Waits. Copies all data of the rows of `ids`, in their order, to host
-  // memory. Missing ids have found[i] == false, zeros, and last_seen -1.
-  Status Inspect(const DeviceStream& on, Span<const int64_t> ids,
-                 EmbeddingRows* out, std::vector<char>* found);
+  Status Frequency(Span<const int64_t> ids, Span<int64_t> frequencies,
+                   const Execution& on) const override;
+  Status DecayFrequencies(double rate, const Execution& on) override;
+  Status Inspect(Span<const int64_t> ids, InspectedIds* out,
+                 const Execution& on) const override;
 
-  // Waits. Exports to host memory, by ascending id. Without `with_values`,
-  // exports the ids only.
-  Status Export(const DeviceStream& on, bool with_slots, EmbeddingRows* out,
-                bool with_values = true);
-  // Checks everything that Import checks, except memory and the cap.
-  Status CheckImport(const EmbeddingRowsView& rows) const;
-  // Waits. Imports from host memory; adds rows or overwrites existing ones.
-  Status Import(const DeviceStream& on, const EmbeddingRowsView& rows);
+  Status Import(const EmbeddingRowsView& rows, const Execution& on) override;
+  Status CreateReplacement(const EmbeddingRowsView& rows, const Execution& on,
+                           std::unique_ptr<Table>* out) const override;
+  // Call it once. Requires: `like` is a DeviceStore.
+  Status CopyLiveState(const Table& like, const EmbeddingRowsView& rows,
+                       const Execution& on) override;
 
   // Allocates room for `rows` rows in total and at least `cells` cells of the
   // index, a power of two. Waits. Returns ResourceExhausted if out of memory;
   // the table is unchanged then.
   Status Reserve(const DeviceStream& on, int64_t rows, int64_t cells = 0);
   // Waits.
-  Status ReadState(const DeviceStream& on, DeviceTableState* state);
+  Status ReadState(const DeviceStream& on, DeviceTableState* state) const;
+  Status ReadSize(int64_t* rows, const Execution& on) const override;
+  Status ReadStats(EmbeddingStats* stats, const Execution& on) const override;
 
-  struct Bytes {
-    int64_t index = 0;
-    int64_t rows = 0;
-    int64_t slots = 0;
-    int64_t capacity = 0;  // rows that fit without growth
-  };
-  Bytes bytes() const;
-  // Returns FailedPrecondition if another optimizer is attached or it has no
-  // fused rule.
-  Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
-  // Attaches `optimizer` with fresh slots in place of the existing ones, unless
-  // it keeps these. *former: the optimizer whose slots were dropped; empty if
-  // nothing was dropped. Returns ResourceExhausted if out of memory; the slots
-  // are unchanged then.
-  Status RestartSlots(const DeviceStream& on,
-                      const AttachedOptimizer& optimizer, KeptSlots keep,
-                      std::string* former);
-
-  int64_t step() const;
-  void SetStep(int64_t step);
-  void ReleaseStep();
-  static constexpr int64_t kSameStep = -2;
+  Status CheckOptimizer(const AttachedOptimizer& optimizer) const override;
+  bool NeedsRestart(const AttachedOptimizer& optimizer,
+                    KeptSlots keep) const override;
+  Status RestartSlots(const AttachedOptimizer& optimizer, KeptSlots keep,
+                      bool* done, std::string* former,
+                      const Execution& on) override;
 
  private:
-  DeviceStore(const Options& options, DeviceAllocator* allocator)
-      : options_(options),
-        allocator_(allocator),
-        initializer_(options.initializer) {}
+  DeviceStore(const Options& options,
+              std::shared_ptr<DeviceAllocator> allocator)
+      : Table(static_cast<int>(options.dim), options.type, &step_, &events_),
+        options_(options),
+        allocator_(std::move(allocator)) {}
+
+  Status ExportParts(bool with_slots, bool with_values, EmbeddingRows* out,
+                     const Execution& on) const override;
 
   struct Segment {
     DeviceArray<char> values;
@@ -297,13 +254,12 @@ class DeviceStore {
   // The layout of rows with the slots of this optimizer.
   DeviceRows RowsWith(const AttachedOptimizer& optimizer) const
       LODESTAR_REQUIRES(mutex_);
-  InitialRow initial() const LODESTAR_REQUIRES(mutex_);
+  InitialRow initial() const;
   SlotFill slot_fill() const LODESTAR_REQUIRES(mutex_);
   FindCall find_call(const Ids& ids, const int64_t* padding_id,
-                     const DeviceMissing& missing) const
-      LODESTAR_REQUIRES(mutex_);
+                     const Missing& missing) const LODESTAR_REQUIRES(mutex_);
   Status Init(const DeviceStream& on);
-  Status Fetch(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
+  Status Fetch(const DeviceStream& on) const LODESTAR_REQUIRES(mutex_);
   Status CountMissing(const DeviceStream& on, const Ids& ids,
                       int64_t* missing) const LODESTAR_REQUIRES(mutex_);
   // Allocates room for the new ones among the ids.
@@ -337,13 +293,12 @@ class DeviceStore {
       LODESTAR_REQUIRES(mutex_);
   Status ReadRowsLocked(const DeviceStream& on, const Ids& ids,
                         const int64_t* positions, const uint32_t* refs,
-                        const DeviceMissing& missing, void* rows) const
+                        const Missing& missing, void* rows) const
       LODESTAR_REQUIRES(mutex_);
   // Finds the rows of bags and stores their places in *call.
   Status LocateLocked(const DeviceStream& on, const Ids& ids, const Bags& bags,
-                      const DeviceMissing& missing, bool counts,
-                      uint64_t* sources, PoolCall* call) const
-      LODESTAR_REQUIRES(mutex_);
+                      const Missing& missing, bool counts, uint64_t* sources,
+                      PoolCall* call) const LODESTAR_REQUIRES(mutex_);
   Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
       LODESTAR_REQUIRES(mutex_);
   // Evicts the rows that `policy` selects and, if these are fewer than
@@ -359,15 +314,16 @@ class DeviceStore {
       LODESTAR_REQUIRES(mutex_);
   Status CheckImportLocked(const EmbeddingRowsView& view) const
       LODESTAR_REQUIRES(mutex_);
-  void MoveStepLocked(int64_t next_step) LODESTAR_REQUIRES(mutex_);
   Status CheckOptimizerLocked(const AttachedOptimizer& optimizer) const
       LODESTAR_REQUIRES(mutex_);
 
   const Options options_;
-  DeviceAllocator* const allocator_;
+  const std::shared_ptr<DeviceAllocator> allocator_;
+  TableStep step_;
+  TableEvents events_;  // besides those in device memory
 
   mutable Mutex mutex_;
-  StreamOrder order_ LODESTAR_GUARDED_BY(mutex_);
+  mutable StreamOrder order_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<uint32_t> tags_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<IndexEntry> entries_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<Segment> segments_ LODESTAR_GUARDED_BY(mutex_);
@@ -376,12 +332,9 @@ class DeviceStore {
   // Page-locked; the state last read by Fetch.
   DeviceTableState* fetched_ LODESTAR_PT_GUARDED_BY(mutex_) = nullptr;
   // Upper bound of the number of rows once all queued work is done.
-  int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
-  int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
-  RowInitializer initializer_ LODESTAR_GUARDED_BY(mutex_);
+  mutable int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  mutable int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   AttachedOptimizer optimizer_ LODESTAR_GUARDED_BY(mutex_);
-  int64_t step_ LODESTAR_GUARDED_BY(mutex_) = 0;
-  bool own_step_ LODESTAR_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lodestar

@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kBlock)
     if (kSlots > 0) slots = call.rows.slot(static_cast<uint32_t>(number), 0);
   }
   CountBlock(mine && !skipped && value == nullptr,
-             &call.state->events.gradients_dropped);
+             &call.state->events[Event::kGradientsDropped]);
 
   const int lane = threadIdx.x % kWarp;
   const int lanes = 1 << call.lane_bits;
@@ -231,7 +231,7 @@ Status DeviceStore::UpdateLocked(const DeviceStream& on, const Update& update) {
                                   update.gradients);
   });
   LODESTAR_CUDA_TRY(launched);
-  MoveStepLocked(update.next_step);
+  MoveStep(update.next_step);
   return Status();
 }
 

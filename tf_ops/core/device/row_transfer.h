@@ -109,26 +109,26 @@ struct InitialRow {
 // Values of missing rows. Not inlined, because it is used in many places and
 // few rows are missing.
 struct MissingRows {
-  DeviceMissing::Kind kind = DeviceMissing::Kind::kZeros;
+  Missing::Kind kind = Missing::Kind::kZeros;
   const void* vector = nullptr;
   InitialRow initial;
 
   template <typename Unit>
   __device__ __noinline__ Unit Read(int64_t id, int64_t unit) const {
-    if (kind == DeviceMissing::Kind::kVector) {
+    if (kind == Missing::Kind::kVector) {
       return static_cast<const Unit*>(vector)[unit];
     }
-    if (kind == DeviceMissing::Kind::kInitial) {
+    if (kind == Missing::Kind::kInitial) {
       return initial.template Draw<Unit>(initial.value.BaseOf(id), unit);
     }
     return Unit();
   }
   template <typename T>
   __device__ __noinline__ T ReadNumber(int64_t id, int64_t column) const {
-    if (kind == DeviceMissing::Kind::kVector) {
+    if (kind == Missing::Kind::kVector) {
       return static_cast<const T*>(vector)[column];
     }
-    if (kind == DeviceMissing::Kind::kInitial) {
+    if (kind == Missing::Kind::kInitial) {
       return RoundTo<T>(initial.value.Draw(initial.value.BaseOf(id),
                                            static_cast<int>(column)));
     }

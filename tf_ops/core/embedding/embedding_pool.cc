@@ -103,57 +103,36 @@ class Bag {
   C total_ = 0;
 };
 
-// fetch(begin, count, rows) copies the rows of ids [begin, begin + count);
-// read_default(row) overwrites the zeros of an empty bag.
-template <typename T, typename Fetch, typename ReadDefault>
-void Pool(int dim, const Bags& bags, T* pooled, int64_t* winners,
-          const Fetch& fetch, const ReadDefault& read_default) {
+// row_of(i) returns the row of ids[i], valid until the next call, in ascending
+// order of i; read_default(row) overwrites the zeros of an empty bag.
+template <typename T, typename RowOf, typename ReadDefault>
+void Pool(const Bags& bags, RowRoom<T>* room, int dim, T* pooled,
+          int64_t* winners, const RowOf& row_of,
+          const ReadDefault& read_default) {
   constexpr bool kRounds = RowRoom<T>::kRounds;
-  RowRoom<T> room(dim);
-  // Enough rows for the stages of a lookup to overlap.
-  const int64_t run = std::min(room.run(), 8 * kRun);
   Bag<T> bag(bags, dim);
-  int64_t fetched = bags.row_splits[0];  // rows [first, fetched) are fetched
-  int64_t first = fetched;
-  const int64_t last = bags.row_splits[bags.size()];
   for (int64_t b = 0; b < bags.size(); ++b) {
     T* out = pooled + b * dim;
     int64_t* out_winners = winners == nullptr ? nullptr : winners + b * dim;
     if constexpr (kRounds) {
-      bag.Begin(room.sum(), out_winners);
+      bag.Begin(room->sum(), out_winners);
     } else {
       bag.Begin(out, out_winners);
     }
     for (int64_t i = bags.row_splits[b]; i < bags.row_splits[b + 1]; ++i) {
-      if (i == fetched) {
-        first = i;
-        const int64_t count = std::min(run, last - i);
-        fetch(i, count, room.rows());
-        fetched = i + count;
-      }
-      if (bags.is_padding(bags.ids[i])) continue;
-      bag.Add(i, room.rows() + (i - first) * dim);
+      if (!bags.is_padding(bags.ids[i])) bag.Add(i, row_of(i));
     }
     bag.End();
-    if constexpr (kRounds) RoundRow(room.sum(), dim, out);
+    if constexpr (kRounds) RoundRow(room->sum(), dim, out);
     if (bag.count() == 0) read_default(out);
   }
 }
 
-// Pools rows of a store.
-template <typename Fetch>
-void PoolStore(const EmbeddingStore& store, const Bags& bags,
-               const Missing& missing, void* pooled, int64_t* winners,
-               const Fetch& fetch) {
-  const auto read_default = [&](void* row) {
-    if (bags.default_id == nullptr) return;
-    store.Find(Span<const int64_t>(bags.default_id, 1), nullptr, missing, row,
-               nullptr, nullptr);
-  };
-  VisitRowType(store.type(), [&](auto zero) {
-    Pool(store.dim(), bags, static_cast<decltype(zero)*>(pooled), winners,
-         fetch, read_default);
-  });
+// Reads what an empty bag reads from a store.
+void ReadDefault(const StoreReads& reads, const Bags& bags, void* row) {
+  if (bags.default_id == nullptr) return;
+  reads.store->Find(Span<const int64_t>(bags.default_id, 1), nullptr,
+                    reads.missing, row, nullptr, nullptr);
 }
 
 }  // namespace
@@ -218,42 +197,59 @@ void FetchedRows::Read(Span<const int64_t> positions, int64_t begin,
   });
 }
 
-void PoolFound(const EmbeddingStore& store, const Bags& bags,
-               Span<const int64_t> positions, Span<const RowRef> refs,
-               const Missing& missing, void* pooled, int64_t* winners) {
-  PoolStore(store, bags, missing, pooled, winners,
-            [&](int64_t begin, int64_t count, void* rows) {
-              store.ReadRows(bags.ids, positions, refs, begin, begin + count,
-                             missing, rows);
-            });
-}
-
 void PoolFetched(const FetchedRows& fetched, const Bags& bags,
-                 Span<const int64_t> positions, const void* default_row,
-                 void* pooled, int64_t* winners) {
-  const auto fetch = [&](int64_t begin, int64_t count, void* rows) {
-    fetched.Read(positions, begin, begin + count, rows);
-  };
+                 Span<const int64_t> positions, const StoreReads& defaults,
+                 const void* default_row, void* pooled, int64_t* winners) {
+  const int dim = fetched.dim;
   VisitRowType(fetched.type, [&](auto zero) {
     using T = decltype(zero);
-    const auto read_default = [&](T* row) {
-      if (default_row == nullptr) return;
-      std::copy_n(static_cast<const T*>(default_row), fetched.dim, row);
+    const T* const data = static_cast<const T*>(fetched.data);
+    const auto row_of = [&](int64_t i) {
+      const int64_t ahead = i + kAhead;
+      if (ahead < positions.size() && positions[ahead] != kNoPosition) {
+        PrefetchRow<0>(data + positions[ahead] * dim, dim * sizeof(T));
+      }
+      return data + positions[i] * dim;
     };
-    Pool(fetched.dim, bags, static_cast<T*>(pooled), winners, fetch,
+    const auto read_default = [&](T* row) {
+      if (defaults.store != nullptr) {
+        ReadDefault(defaults, bags, row);
+      } else if (default_row != nullptr) {
+        std::copy_n(static_cast<const T*>(default_row), dim, row);
+      }
+    };
+    RowRoom<T> room(dim);
+    Pool(bags, &room, dim, static_cast<T*>(pooled), winners, row_of,
          read_default);
   });
 }
 
-void PoolFind(const EmbeddingStore& store, const Bags& bags,
-              const Missing& missing, void* pooled, int64_t* winners) {
+void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
+              int64_t* winners) {
+  const EmbeddingStore& store = *reads.store;
+  const int dim = store.dim();
+  const int64_t last = bags.row_splits[bags.size()];
   ReadCounts counts;
-  PoolStore(store, bags, missing, pooled, winners,
-            [&](int64_t begin, int64_t count, void* rows) {
-              counts +=
-                  store.Find(bags.ids.subspan(begin, count), bags.padding_id,
-                             missing, rows, nullptr, nullptr);
-            });
+  VisitRowType(store.type(), [&](auto zero) {
+    using T = decltype(zero);
+    RowRoom<T> room(dim);
+    // Enough rows for the stages of a lookup to overlap.
+    const int64_t run = std::min(room.run(), 8 * kRun);
+    int64_t first = 0;  // rows [first, found) are in the room
+    int64_t found = 0;
+    const auto row_of = [&](int64_t i) -> const T* {
+      if (i >= found) {
+        first = i;
+        found = i + std::min(run, last - i);
+        counts +=
+            store.Find(bags.ids.subspan(first, found - first), bags.padding_id,
+                       reads.missing, room.rows(), nullptr, nullptr);
+      }
+      return room.rows() + (i - first) * dim;
+    };
+    Pool(bags, &room, dim, static_cast<T*>(pooled), winners, row_of,
+         [&](T* row) { ReadDefault(reads, bags, row); });
+  });
   store.CountReads(counts);
 }
 

@@ -95,8 +95,7 @@ struct Bags {
 // end at N, for other than N weights, and for weights with max, first or last.
 Status CheckBags(const Bags& bags);
 
-// Rows fetched from a table that may be elsewhere. Row u belongs to unique id u
-// of the batch.
+// The rows of the unique ids of a batch, of a table that may be elsewhere.
 struct FetchedRows {
   RowType type = RowType::kFloat32;
   int dim = 0;
@@ -109,24 +108,26 @@ struct FetchedRows {
             void* rows) const;
 };
 
-// Pools rows found by an earlier lookup: id i is at refs[positions[i]].
-// `pooled`: [B, D] of the store's type, computed as ComputeOf it and rounded
-// once. `winners`: for max only, else null; [B, D], the index in ids of the
-// largest element, or -1 for none. Requires: CheckBags(bags).
-void PoolFound(const EmbeddingStore& store, const Bags& bags,
-               Span<const int64_t> positions, Span<const RowRef> refs,
-               const Missing& missing, void* pooled, int64_t* winners);
+// Reads rows of a store that no training lookup has found.
+struct StoreReads {
+  const EmbeddingStore* store = nullptr;
+  Missing missing;
+};
 
-// Pools fetched rows. An empty bag reads `default_row`, or zeros if it is null.
-// Requires: CheckBags(bags), and positions as for FetchedRows::Read.
+// Pools fetched rows: id i has row positions[i]. An empty bag reads the row of
+// *default_id from `defaults`, or `default_row`; zeros if both are null.
+// `pooled`: [B, D] of the rows' type, computed as ComputeOf it and rounded
+// once. `winners`: for max only, else null; [B, D], the index in ids of the
+// largest element, or -1 for none. Requires: CheckBags(bags), and positions as
+// for FetchedRows::Read.
 void PoolFetched(const FetchedRows& fetched, const Bags& bags,
-                 Span<const int64_t> positions, const void* default_row,
-                 void* pooled, int64_t* winners);
+                 Span<const int64_t> positions, const StoreReads& defaults,
+                 const void* default_row, void* pooled, int64_t* winners);
 
 // Looks up and pools rows, and counts them as reads. Changes no row. Requires:
 // CheckBags(bags).
-void PoolFind(const EmbeddingStore& store, const Bags& bags,
-              const Missing& missing, void* pooled, int64_t* winners);
+void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
+              int64_t* winners);
 
 }  // namespace lodestar
 

@@ -14,8 +14,6 @@ constexpr int kRun = 32;
 // Prefetch distance where the rows are already known.
 constexpr int64_t kAhead = 16;
 
-// Maximum embedding dimension.
-constexpr int kMaxDim = 65536;
 // Columns of a row computed at a time, because threads may have small stacks.
 constexpr int kPart = 1024;
 

@@ -12,54 +12,16 @@
 #include "tf_ops/core/embedding/embedding_run.h"
 
 namespace lodestar {
-namespace {
-
-constexpr int64_t kMostSharedRows = int64_t{1} << 30;
-
-Status CheckPolicies(const TablePolicies& policies) {
-  const AdmissionPolicy& admission = policies.admission;
-  const EvictionPolicy& eviction = policies.eviction;
-  const bool sketch = admission.kind == AdmissionPolicy::Kind::kCountingBloom;
-  const int64_t most = sketch ? CountingSketch::kMaxCount : 0xffffffffLL;
-  if (admission.min_count < 1 || admission.min_count > most) {
-    return InvalidArgument("`min_count` must be in [1, ", most, "], got ",
-                           admission.min_count, ".");
-  }
-  if (sketch && (admission.num_counters < 1 ||
-                 admission.num_counters > (int64_t{1} << 40))) {
-    return InvalidArgument("`num_counters` must be in [1, 2^40], got ",
-                           admission.num_counters, ".");
-  }
-  if (sketch && (admission.num_hashes < 1 || admission.num_hashes > 64)) {
-    return InvalidArgument("`num_hashes` must be in [1, 64], got ",
-                           admission.num_hashes, ".");
-  }
-  if (eviction.max_rows < 0) {
-    return InvalidArgument("`max_rows` must be at least 0, got ",
-                           eviction.max_rows, ".");
-  }
-  if (policies.shared_rows < 0 || policies.shared_rows > kMostSharedRows) {
-    return InvalidArgument("`shared_rows` must be in [0, 2^30], got ",
-                           policies.shared_rows, ".");
-  }
-  return Status();
-}
-
-}  // namespace
 
 Status EmbeddingStore::Create(int64_t dim, int64_t num_shards,
                               const RowInitializer& initializer,
                               std::unique_ptr<EmbeddingStore>* out,
                               const TablePolicies& policies, RowType type) try {
-  if (dim < 1 || dim > kMaxDim) {
-    return InvalidArgument("`dim` must be in [1, ", kMaxDim, "], got ", dim,
-                           ".");
-  }
+  LODESTAR_RETURN_IF_ERROR(CheckOptions(dim, policies));
   if (num_shards < 1 || num_shards > 4096) {
     return InvalidArgument("`num_shards` must be in [1, 4096], got ",
                            num_shards, ".");
   }
-  LODESTAR_RETURN_IF_ERROR(CheckPolicies(policies));
   std::unique_ptr<EmbeddingStore> store(
       new EmbeddingStore(static_cast<int>(dim), static_cast<int>(num_shards),
                          initializer, policies, type));
@@ -81,7 +43,8 @@ Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
 }
 
 Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
-                                      const ParallelFor* parallel) try {
+                                      const Execution& on) try {
+  const ParallelFor* const parallel = on.parallel();
   ImageBudget::Global().Wait();
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(ids.size());
@@ -136,7 +99,8 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                            " rows.");
 }
 
-Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
+Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed,
+                              const Execution&) try {
   *removed = 0;
   ImageBudget::Global().Wait();
   ShardedRows& rows = table_.rows;
@@ -160,7 +124,7 @@ Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed) try {
                            " rows.");
 }
 
-Status EmbeddingStore::RemoveAll() try {
+Status EmbeddingStore::RemoveAll(const Execution&) try {
   ShardedRows& rows = table_.rows;
   ShardLocks locks(rows);
   int64_t removed = 0;
@@ -185,7 +149,7 @@ Status EmbeddingStore::RemoveAll() try {
   return ResourceExhausted("out of memory while removing all rows.");
 }
 
-Status EmbeddingStore::Clear() try {
+Status EmbeddingStore::Clear(const Execution&) try {
   ShardLocks locks(table_.rows, std::defer_lock);
   table_.rows.LockBetweenSnapshots(&locks);
   table_.events.Add(Event::kRemoved, table_.rows.FreeAll());
@@ -198,7 +162,7 @@ Status EmbeddingStore::Clear() try {
 
 Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
                                     KeptSlots keep, bool* done,
-                                    std::string* former) try {
+                                    std::string* former, const Execution&) try {
   former->clear();
   OptimizerBinding& binding = table_.optimizer;
   ShardLocks locks(table_.rows);
@@ -215,18 +179,6 @@ Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the optimizer slots of ", size(),
                            " rows.");
-}
-
-void EmbeddingStore::MoveStep(int64_t next_step) {
-  if (next_step != kSameStep) table_.step.MoveTo(next_step);
-}
-
-void EmbeddingStore::MoveSteps(Span<const NextStep> steps) {
-  // Without this, concurrent steps could leave the steps of different calls in
-  // different tables.
-  static Mutex mutex;
-  MutexLock lock(&mutex);
-  for (const NextStep& next : steps) next.store->MoveStep(next.step);
 }
 
 void EmbeddingStore::SetBase(const std::string& base) {
@@ -267,7 +219,7 @@ Status CompactLeaves(Index* index, uint32_t* tag) {
 
 }  // namespace
 
-Status EmbeddingStore::Compact(int64_t* returned) {
+Status EmbeddingStore::Compact(int64_t* returned, const Execution&) {
   *returned = 0;
   ShardedRows& rows = table_.rows;
   for (size_t s = 0; s < rows.num_shards(); ++s) {

@@ -121,14 +121,14 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
 }
 
 Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
-                             const ParallelFor* parallel) try {
+                             const Execution& on) try {
   *evicted = 0;
   ImageBudget::Global().Wait();
   ShardedRows& rows = table_.rows;
   ShardLocks locks(rows);
   const int64_t now = step();
   RowLists victims(rows.num_shards());
-  LODESTAR_RETURN_IF_ERROR(FindVictims(policy, now, &victims, parallel));
+  LODESTAR_RETURN_IF_ERROR(FindVictims(policy, now, &victims, on.parallel()));
   if (policy.max_age >= 0)
     table_.occurrence_counter.Forget(policy.max_age, now);
   for (size_t s = 0; s < rows.num_shards(); ++s) {
@@ -148,8 +148,7 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   return ResourceExhausted("out of memory while evicting rows.");
 }
 
-Status EmbeddingStore::DecayFrequencies(double rate,
-                                        const ParallelFor* parallel) try {
+Status EmbeddingStore::DecayFrequencies(double rate, const Execution& on) try {
   if (!(rate >= 0.0 && rate <= 1.0)) {
     return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
@@ -166,7 +165,7 @@ Status EmbeddingStore::DecayFrequencies(double rate,
     }
   }
   const int64_t num_shards = rows.num_shards();
-  RunParallel(parallel, num_shards, size() / num_shards * 20 + 1,
+  RunParallel(on.parallel(), num_shards, size() / num_shards * 20 + 1,
               [&](int64_t begin, int64_t end) {
                 for (int64_t s = begin; s < end; ++s) {
                   RowShard& shard = rows.shard(s);

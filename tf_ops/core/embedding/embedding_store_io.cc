@@ -9,9 +9,10 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
-Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
-                              const ParallelFor* parallel,
-                              bool with_values) const try {
+
+Status EmbeddingStore::ExportParts(bool with_slots, bool with_values,
+                                   EmbeddingRows* out,
+                                   const Execution& on) const try {
   // Rows stay in place; updates may continue.
   const ShardedRows& table = table_.rows;
   ShardLocks locks(table);
@@ -43,17 +44,18 @@ Status EmbeddingStore::Export(bool with_slots, EmbeddingRows* out,
   result.frequencies.resize(order.size());
   result.last_seen.resize(order.size());
   const int64_t count = static_cast<int64_t>(order.size());
-  RunParallel(parallel, count, 100 + dim(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto& [id, ref] = order[i];
-      const ShardedRows::Counts seen =
-          table.CopyOut(table.shard(ref.shard).rows, ref.row, id, i, count,
-                        num_slots, &result.values, &result.slots);
-      result.ids[i] = id;
-      result.frequencies[i] = seen.frequency;
-      result.last_seen[i] = seen.last_seen;
-    }
-  });
+  RunParallel(
+      on.parallel(), count, 100 + dim(), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const auto& [id, ref] = order[i];
+          const ShardedRows::Counts seen =
+              table.CopyOut(table.shard(ref.shard).rows, ref.row, id, i, count,
+                            num_slots, &result.values, &result.slots);
+          result.ids[i] = id;
+          result.frequencies[i] = seen.frequency;
+          result.last_seen[i] = seen.last_seen;
+        }
+      });
   table_.occurrence_counter.Export(&result);
   if (table_.shared.any()) table_.shared.Export(&result);
   *out = std::move(result);
@@ -79,9 +81,9 @@ std::vector<int64_t> EmbeddingStore::OrderOfImport(
 }
 
 Status EmbeddingStore::Import(const EmbeddingRowsView& rows,
-                              const ParallelFor* parallel) try {
+                              const Execution& on) try {
   LODESTAR_RETURN_IF_ERROR(row_checks().CheckImport(rows));
-  return Merge(rows, parallel);
+  return Merge(rows, on.parallel());
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while importing ", rows.ids.size(),
                            " rows.");
@@ -89,7 +91,7 @@ Status EmbeddingStore::Import(const EmbeddingRowsView& rows,
 
 Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
                                   const EmbeddingStore& like,
-                                  const ParallelFor* parallel,
+                                  const Execution& on,
                                   std::unique_ptr<EmbeddingStore>* out) try {
   LODESTAR_RETURN_IF_ERROR(like.row_checks().CheckImport(rows));
   const TableParts& old = like.table_;
@@ -98,7 +100,7 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
       like, rows.with_counters ? rows.seed : old.initializer.seed(),
       rows.with_counters ? rows.salt : old.initializer.salt(), &store));
   TableParts& table = store->table_;
-  LODESTAR_RETURN_IF_ERROR(store->Merge(rows, parallel));
+  LODESTAR_RETURN_IF_ERROR(store->Merge(rows, on.parallel()));
   for (size_t s = 0; table.rows.ordered() && s < table.rows.num_shards(); ++s) {
     RowShard& shard = table.rows.shard(s);
     MutexLock lock(&shard.mutex);
@@ -109,7 +111,7 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
   table.occurrence_counter.Install(&admission);
   if (table.shared.any()) table.shared.Import(rows);
   if (rows.with_counters) table.step.Set(rows.step, rows.own_step);
-  store->CopyLiveState(like, rows);
+  LODESTAR_RETURN_IF_ERROR(store->CopyLiveState(like, rows, on));
   *out = std::move(store);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -117,12 +119,23 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
                            " rows.");
 }
 
-void EmbeddingStore::CopyLiveState(const EmbeddingStore& like,
-                                   const EmbeddingRowsView& rows) {
-  const TableParts& old = like.table_;
+Status EmbeddingStore::CreateReplacement(const EmbeddingRowsView& rows,
+                                         const Execution& on,
+                                         std::unique_ptr<Table>* out) const {
+  std::unique_ptr<EmbeddingStore> store;
+  LODESTAR_RETURN_IF_ERROR(CreateFrom(rows, *this, on, &store));
+  *out = std::move(store);
+  return Status();
+}
+
+Status EmbeddingStore::CopyLiveState(const Table& like,
+                                     const EmbeddingRowsView& rows,
+                                     const Execution&) {
+  const TableParts& old = static_cast<const EmbeddingStore&>(like).table_;
   if (!rows.with_counters) table_.step.Set(old.step.value(), old.step.own());
   if (rows.shared_values.empty()) table_.shared.CopyValues(old.shared);
   table_.events.Share(old.events);
+  return Status();
 }
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
@@ -217,14 +230,8 @@ EmbeddingStats EmbeddingStore::Stats() const {
   return stats;
 }
 
-void EmbeddingStore::SubtractEvents(const EmbeddingStats& stats) {
-  for (int e = 0; e < kNumEvents; ++e) {
-    table_.events.Add(static_cast<Event>(e), -stats.events[e]);
-  }
-}
-
-Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out) const
-    try {
+Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
+                               const Execution&) const try {
   const ShardedRows& table = table_.rows;
   ShardLocks locks(table);
   const int64_t now = step();

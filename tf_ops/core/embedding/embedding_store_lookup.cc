@@ -15,16 +15,8 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
-namespace {
 
 using Probe = ShardedRows::Probe;
-
-// The `load` argument of ForEachRun.
-void LoadRow(const RowStore& rows, const RowRef& ref) {
-  rows.Prefetch(ref.meta);
-}
-
-}  // namespace
 
 void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
                                  void* row) const {
@@ -48,35 +40,32 @@ void EmbeddingStore::ReadMissing(int64_t id, const Missing& missing,
   }
 }
 
-void EmbeddingStore::ReadRows(Span<const int64_t> ids,
-                              Span<const int64_t> positions,
-                              Span<const RowRef> refs, int64_t begin,
-                              int64_t end, const Missing& missing,
-                              void* rows) const {
-  char* row = static_cast<char*>(rows);
-  for (int64_t i = begin; i < end; ++i, row += row_bytes()) {
-    const int64_t ahead = i + kAhead;
-    if (ahead < positions.size() && positions[ahead] != kNoPosition) {
-      const RowRef& next = refs[positions[ahead]];
-      if (next.found()) {
-        table_.rows.shard(next.shard).rows.Prefetch(next.meta);
-      }
+void EmbeddingStore::ReadRows(const TableIds& ids, int64_t begin, int64_t end) {
+  const EmbeddingStore& store = *ids.store;
+  const ShardedRows& rows = store.table_.rows;
+  const auto position = [&](int64_t i) {
+    return ids.positions.empty() ? i : ids.positions[i];
+  };
+  char* row = static_cast<char*>(ids.rows) + begin * store.row_bytes();
+  for (int64_t i = begin; i < end; ++i, row += store.row_bytes()) {
+    if (i + kAhead < end && position(i + kAhead) != kNoPosition) {
+      const RowRef& next = ids.refs[position(i + kAhead)];
+      if (next.found()) rows.shard(next.shard).rows.Prefetch(next.meta);
     }
-    if (positions[i] == kNoPosition) {
-      std::memset(row, 0, row_bytes());
+    const int64_t u = position(i);
+    if (u == kNoPosition) {
+      std::memset(row, 0, store.row_bytes());
       continue;
     }
-    const RowRef& ref = refs[positions[i]];
-    bool read = false;
+    const int64_t id = ids.unique_ids[u];
+    const RowRef& ref = ids.refs[u];
     if (ref.found()) {
-      const RowShard& shard = table_.rows.shard(ref.shard);
-      read = shard.rows.Read(ref.meta, ids[i], row);
-      if (!read) {
-        EpochDomain::Guard guard(table_.rows.epochs());
-        read = shard.ReadAgain(table_.rows.HashOf(ids[i]).tag, ids[i], row);
-      }
+      const RowShard& shard = rows.shard(ref.shard);
+      if (shard.rows.Read(ref.meta, id, row)) continue;
+      EpochDomain::Guard guard(rows.epochs());
+      if (shard.ReadAgain(rows.HashOf(id).tag, id, row)) continue;
     }
-    if (!read) ReadMissing(ids[i], missing, row);
+    store.ReadMissing(id, ids.missing, row);
   }
 }
 
@@ -113,7 +102,7 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
               [&](int64_t begin, int64_t end) {
                 ReadCounts counts;
                 table_.rows.ForEachRun(
-                    ids.subspan(begin, end - begin), LoadRow,
+                    ids.subspan(begin, end - begin), ShardedRows::kLoadRow,
                     [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                       visit(begin + first, run, probes, &counts);
                     });
@@ -123,29 +112,32 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
   return {hits, misses};
 }
 
-void EmbeddingStore::Frequency(Span<const int64_t> ids,
-                               Span<int64_t> frequencies,
-                               const ParallelFor* parallel) const {
-  RunParallel(parallel, ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
-    table_.rows.ForEachRun(
-        ids.subspan(begin, end - begin), ShardedRows::kLoadMeta,
-        [&](int64_t first, Span<const int64_t> run, Probe* probes) {
-          for (int i = 0; i < run.size(); ++i) {
-            RowRef ref = probes[i].Confirm(run[i]);
-            uint32_t frequency = 0;
-            while (ref.found() &&
-                   !RowStore::ReadFrequency(ref.meta, run[i], &frequency)) {
-              ref = probes[i].Confirm(run[i]);
-            }
-            frequencies[begin + first + i] = ref.found() ? frequency : 0;
-          }
-        });
-  });
+Status EmbeddingStore::Frequency(Span<const int64_t> ids,
+                                 Span<int64_t> frequencies,
+                                 const Execution& on) const {
+  RunParallel(
+      on.parallel(), ids.size(), kFindCost, [&](int64_t begin, int64_t end) {
+        table_.rows.ForEachRun(
+            ids.subspan(begin, end - begin), ShardedRows::kLoadMeta,
+            [&](int64_t first, Span<const int64_t> run, Probe* probes) {
+              for (int i = 0; i < run.size(); ++i) {
+                RowRef ref = probes[i].Confirm(run[i]);
+                uint32_t frequency = 0;
+                while (ref.found() &&
+                       !RowStore::ReadFrequency(ref.meta, run[i], &frequency)) {
+                  ref = probes[i].Confirm(run[i]);
+                }
+                frequencies[begin + first + i] = ref.found() ? frequency : 0;
+              }
+            });
+      });
+  return Status();
 }
 
 struct EmbeddingStore::TableCall {
   TableIds ids;
-  int64_t first = 0;  // offset of its ids among those of all tables
+  int64_t first = 0;  // of its range, see ForEachRange
+  int64_t size = 0;
   // One step for the whole call, even if other calls move the step.
   int64_t now = 0;
   std::vector<int64_t> missing;
@@ -156,27 +148,29 @@ struct EmbeddingStore::TableCall {
   std::optional<ShardLocks> locks;
 };
 
-template <typename Body>
-void EmbeddingStore::ForEachRange(std::vector<TableCall>* calls, int64_t cost,
+template <typename Size, typename Body>
+void EmbeddingStore::ForEachRange(std::vector<TableCall>* calls,
+                                  const Size& size, int64_t cost,
                                   const ParallelFor* parallel,
                                   const Body& body) {
-  if (calls->empty()) return;
-  const TableCall& last = calls->back();
-  const auto before = [](int64_t id, const TableCall& call) {
-    return id < call.first;
+  int64_t total = 0;
+  for (TableCall& call : *calls) {
+    call.first = total;
+    call.size = size(call);
+    total += call.size;
+  }
+  const auto before = [](int64_t number, const TableCall& call) {
+    return number < call.first;
   };
-  RunParallel(
-      parallel, last.first + last.ids.unique_ids.size(), cost,
-      [&](int64_t begin, int64_t end) {
-        auto call =
-            std::upper_bound(calls->begin(), calls->end(), begin, before) - 1;
-        for (; call != calls->end() && call->first < end; ++call) {
-          const int64_t from = std::max(begin, call->first) - call->first;
-          const int64_t to =
-              std::min(end - call->first, call->ids.unique_ids.size());
-          if (from < to) body(&*call, from, to - from);
-        }
-      });
+  RunParallel(parallel, total, cost, [&](int64_t begin, int64_t end) {
+    auto call =
+        std::upper_bound(calls->begin(), calls->end(), begin, before) - 1;
+    for (; call != calls->end() && call->first < end; ++call) {
+      const int64_t from = std::max(begin, call->first) - call->first;
+      const int64_t to = std::min(end - call->first, call->size);
+      if (from < to) body(&*call, from, to);
+    }
+  });
 }
 
 Status EmbeddingStore::LockAndInsert(std::vector<TableCall>* calls,
@@ -221,23 +215,23 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
             });
   std::vector<TableCall> calls(tables.size());
   for (size_t t = 0; t < tables.size(); ++t) calls[t].ids = tables[t];
-  int64_t first_of_table = 0;
   for (TableCall& call : calls) {
     const TableParts& table = call.ids.store->table_;
-    call.first = first_of_table;
-    first_of_table += call.ids.unique_ids.size();
     call.now = table.step.value();
     if (options.count_frequency && table.rows.ordered()) {
       call.by_shard = table.rows.GroupByShard(call.ids.unique_ids);
       call.locks.emplace(table.rows, std::defer_lock);
     }
   }
-  ForEachRange(&calls, kFindCost, parallel,
-               [](TableCall* call, int64_t first, int64_t count) {
+  const auto num_ids = [](const TableCall& call) {
+    return call.ids.unique_ids.size();
+  };
+  ForEachRange(&calls, num_ids, kFindCost, parallel,
+               [](TableCall* call, int64_t begin, int64_t end) {
                  const TableIds& ids = call->ids;
                  ids.store->table_.rows.FindEach(
-                     ids.unique_ids.subspan(first, count),
-                     ids.refs.subspan(first, count));
+                     ids.unique_ids.subspan(begin, end - begin),
+                     ids.refs.subspan(begin, end - begin));
                });
   for (TableCall& call : calls) {
     for (int64_t i = 0; i < call.ids.refs.size(); ++i) {
@@ -247,20 +241,24 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
     }
   }
   LODESTAR_RETURN_IF_ERROR(LockAndInsert(&calls, options, parallel));
+  // Counting and reading are two walks: a lock waits until the processor has
+  // written all earlier rows of the output, so one walk takes longer.
   if (options.count_frequency) {
-    ForEachRange(&calls, 20, parallel,
-                 [](TableCall* call, int64_t first, int64_t count) {
+    ForEachRange(&calls, num_ids, 20, parallel,
+                 [](TableCall* call, int64_t begin, int64_t end) {
                    if (call->locks.has_value()) return;
                    const TableIds& ids = call->ids;
                    Span<const uint32_t> occurrences = ids.occurrences;
                    if (!occurrences.empty()) {
-                     occurrences = occurrences.subspan(first, count);
+                     occurrences = occurrences.subspan(begin, end - begin);
                    }
                    ids.store->table_.occurrence_counter.Touch(
-                       ids.unique_ids.subspan(first, count),
-                       ids.refs.subspan(first, count), call->now, occurrences);
+                       ids.unique_ids.subspan(begin, end - begin),
+                       ids.refs.subspan(begin, end - begin), call->now,
+                       occurrences);
                  });
   }
+  int64_t widest = 0;
   for (TableCall& call : calls) {
     TableParts& table = call.ids.store->table_;
     if (call.locks.has_value()) {
@@ -269,10 +267,18 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
                                             call.ids.occurrences, parallel);
       call.locks.reset();
     }
+    widest = std::max<int64_t>(widest, call.ids.store->dim());
     const int64_t missing = static_cast<int64_t>(call.missing.size());
     table.events.Add(Event::kMisses, missing);
     table.events.Add(Event::kHits, call.ids.unique_ids.size() - missing);
   }
+  const auto num_rows = [](const TableCall& call) {
+    return call.ids.rows == nullptr ? 0 : call.ids.num_rows();
+  };
+  ForEachRange(&calls, num_rows, 20 + widest, parallel,
+               [](TableCall* call, int64_t begin, int64_t end) {
+                 ReadRows(call->ids, begin, end);
+               });
   return Status();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the rows of a batch.");

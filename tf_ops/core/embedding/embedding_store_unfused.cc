@@ -27,7 +27,7 @@ Status CheckReplayed(const AttachedOptimizer& optimizer) {
 
 }  // namespace
 
-int64_t EmbeddingStore::NextVersionSalt() {
+int64_t EmbeddingStore::NextNumber() {
   static std::atomic<uint64_t> number{0};
   return static_cast<int64_t>(Mix64(number.fetch_add(1)));
 }

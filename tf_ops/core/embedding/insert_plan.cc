@@ -4,8 +4,8 @@
 
 #include "tf_ops/core/base/guards.h"
 #include "tf_ops/core/base/hash.h"
-#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
 namespace {

@@ -14,12 +14,12 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
-#include "tf_ops/core/embedding/table_step.h"
 #include "tf_ops/core/rows/admission.h"
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table_step.h"
 
 namespace lodestar {
 

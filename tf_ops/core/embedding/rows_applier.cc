@@ -32,7 +32,7 @@ Status RowChecks::CheckOptimizer(const AttachedOptimizer& optimizer) const {
 }
 
 Status RowChecks::CheckCap(int64_t rows) const {
-  const int64_t max_rows = eviction().max_rows;
+  const int64_t max_rows = table_.policies.eviction.max_rows;
   if (max_rows == 0 || rows <= max_rows) return Status();
   return MoreThanMaxRows(rows, max_rows);
 }

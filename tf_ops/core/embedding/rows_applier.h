@@ -1,5 +1,4 @@
 // RowsApplier: brings the rows of an import or of snapshot files into a table.
-// There is one set of checks and one way to write a row.
 
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_ROWS_APPLIER_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_ROWS_APPLIER_H_
@@ -13,7 +12,6 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/table_parts.h"
@@ -24,6 +22,8 @@
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/snapshot_record.h"
 #include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table_events.h"
 
 namespace lodestar {
 
@@ -35,8 +35,8 @@ class RowChecks {
   // Returns InvalidArgument if rows of this kind do not fit the table. One of
   // the two may have no shared rows.
   Status CheckKind(int dim, RowType type, int64_t shared_rows) const;
-  // Returns InvalidArgument for an invalid optimizer, FailedPrecondition if the
-  // table has the slots of another one. An empty name means no optimizer.
+  // Returns InvalidArgument for an invalid optimizer and FailedPrecondition if
+  // another one is attached. No optimizer (an empty name) is accepted.
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const;
   // Returns FailedPrecondition if the table's cap is less than `rows`.
   Status CheckCap(int64_t rows) const;
@@ -51,11 +51,9 @@ class RowChecks {
   Status CheckImport(const EmbeddingRowsView& rows) const;
 
   const RowInitializer& initializer() const { return table_.initializer; }
-  // An empty name means no optimizer.
   const AttachedOptimizer& optimizer() const {
     return table_.optimizer.optimizer();
   }
-  const EvictionPolicy& eviction() const { return table_.policies.eviction; }
   const TableEvents& events() const { return table_.events; }
   bool has_shared_rows() const { return table_.shared.any(); }
   size_t num_shards() const { return table_.rows.num_shards(); }
@@ -67,7 +65,6 @@ class RowChecks {
   const TableParts& table_;
 };
 
-// Returns the head of a record.
 inline SnapshotRowHead HeadOf(const char* record) {
   SnapshotRowHead head;
   __builtin_memcpy(&head, record, sizeof(head));

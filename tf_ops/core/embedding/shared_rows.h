@@ -11,11 +11,11 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/optimizer_binding.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_store.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
 

@@ -19,6 +19,9 @@
 
 namespace lodestar {
 
+// Maximum embedding dimension.
+constexpr int kMaxDim = 65536;
+
 enum class RowType { kFloat32, kFloat64, kFloat16, kBFloat16 };
 
 // IEEE 754 binary16.

@@ -4,6 +4,7 @@
 #include <new>
 
 namespace lodestar {
+
 Status InFile(const std::string& path, const Status& status) {
   if (status.ok()) return status;
   return Status(status.code(), StrCat("'", path, "': ", status.message()));

@@ -14,10 +14,10 @@
 #include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_rows.h"
 #include "tf_ops/core/embedding/rows_applier.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
 

@@ -115,7 +115,7 @@ Status SnapshotDelta::CollectIds(std::vector<IdAt>* found) {
 }
 
 Status SnapshotDelta::CheckCap(Span<const RowRef> refs) const {
-  if (table_.eviction().max_rows == 0) return Status();
+  if (store_->eviction().max_rows == 0) return Status();
   std::vector<RowRef> gone(removed_.size());
   store_->FindAll(removed_, gone, nullptr);
   const auto is_found = [](const RowRef& ref) { return ref.found(); };
@@ -152,7 +152,7 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   if (!options_.reset_slots && !joined_.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(table_.AttachOptimizer(joined_.optimizer));
   }
-  if (table_.eviction().max_rows == 0) {
+  if (store_->eviction().max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   } else {
     ImageBudget::Global().Wait();
@@ -173,24 +173,20 @@ Status SnapshotDelta::Apply(Applied* applied) try {
 
 Status SnapshotDelta::WriteAll() {
   Remove();
-  for (const auto& file : files_) LODESTAR_RETURN_IF_ERROR(WriteFile(file));
+  for (const RestoredFile& file : files_) {
+    const auto write = [&](const SnapshotFileReader::Block& block) -> Status {
+      // The table may have a running snapshot.
+      if (!holds_shards_) ImageBudget::Global().Wait();
+      const RowRecords records = file.RecordsOf(block, options_.reset_slots);
+      if (block.kind == BlockKind::kRows) return WriteRows(records);
+      if (block.kind == BlockKind::kSharedRows) table_.PutShared(records);
+      return Status();
+    };
+    // Checks the file again, because it may have been modified.
+    LODESTAR_RETURN_IF_ERROR(
+        file.ForEach(table_, nullptr, nullptr, TablePart(), write));
+  }
   return Status();
-}
-
-// Checks the file again, because it may have been modified.
-Status SnapshotDelta::WriteFile(const RestoredFile& file) {
-  return file.ForEach(table_, nullptr, nullptr, TablePart(),
-                      [&](const SnapshotFileReader::Block& block) -> Status {
-                        // The table may have a running snapshot.
-                        if (!holds_shards_) ImageBudget::Global().Wait();
-                        const RowRecords records =
-                            file.RecordsOf(block, options_.reset_slots);
-                        if (block.kind == BlockKind::kRows)
-                          return WriteRows(records);
-                        if (block.kind == BlockKind::kSharedRows)
-                          table_.PutShared(records);
-                        return Status();
-                      });
 }
 
 std::unique_lock<Mutex> SnapshotDelta::LockShard(RowShard* shard) const {
@@ -240,8 +236,7 @@ Status SnapshotDelta::WriteRowsOfShard(const RowRecords& records,
     table_.Put(records, record, &shard, tag, found[k - begin]);
   }
   applied_.written += end - begin;
-  const int64_t added = static_cast<int64_t>(tags.size());
-  table_.CountAdded(added);
+  table_.CountAdded(static_cast<int64_t>(tags.size()));
   return Status();
 }
 

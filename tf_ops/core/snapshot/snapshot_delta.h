@@ -67,7 +67,6 @@ class SnapshotDelta {
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
   Status WriteAll();
-  Status WriteFile(const RestoredFile& file);
   // Returns an empty lock if this object holds all of them.
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
   Status WriteRows(const RowRecords& records);

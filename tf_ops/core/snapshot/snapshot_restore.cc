@@ -300,8 +300,8 @@ Status TableRestorer::Finish() {
 // The number of rows of a part varies randomly around its share.
 Status TableRestorer::Trim() {
   EvictionPolicy policy;
-  policy.max_rows = checks_.eviction().max_rows;
-  policy.order = checks_.eviction().order;
+  policy.max_rows = like_.eviction().max_rows;
+  policy.order = like_.eviction().order;
   int64_t evicted = 0;
   LODESTAR_RETURN_IF_ERROR(store_->Evict(policy, &evicted, parallel_));
   return CheckCap();

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/rows/row_store.h"
 
 namespace lodestar {

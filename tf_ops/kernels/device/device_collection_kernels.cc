@@ -24,7 +24,7 @@
 namespace lodestar {
 namespace {
 
-using DeviceStores = CollectionStores<DeviceEmbeddingResource>;
+using DeviceStores = CollectionStores<DeviceStore>;
 
 // Reads the environment variable LODESTAR_BATCH_MEMORY; default: device.
 absl::Status ReadBatchMemory(BatchMemory* memory) {
@@ -53,16 +53,14 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
  public:
   static constexpr int kNumbers = CollectionCounters::kNumbers;
 
-  DeviceCollectionCounters(tensorflow::Allocator* allocator,
-                           int64_t num_features)
-      : num_features_(num_features), allocator_(allocator) {}
+  DeviceCollectionCounters(OpKernelContext* ctx, int64_t num_features)
+      : num_features_(num_features), allocator_(ctx) {}
 
   static absl::Status Create(OpKernelContext* ctx, int64_t num_features,
                              DeviceCollectionCounters** out) {
     const KernelStream stream(ctx);
     tensorflow::core::RefCountPtr<DeviceCollectionCounters> made(
-        new DeviceCollectionCounters(ctx->device()->GetAllocator({}),
-                                     num_features));
+        new DeviceCollectionCounters(ctx, num_features));
     LODESTAR_TRY(made->counts_.Allocate(&made->allocator_,
                                         num_features * kNumbers, kFor));
     LODESTAR_TRY(made->Clear(stream.on()));
@@ -143,12 +141,11 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
                              const char* name) {
   OpOutputList list;
   LODESTAR_TRY(ctx->output_list(name, &list));
-  Tensor* output = nullptr;
-  const int64_t count = batch.num_unique(t);
-  LODESTAR_TRY(list.allocate(t, {count}, &output));
-  return CopyOnDevice(on, batch.batch(t).ids().data,
-                      count * static_cast<int64_t>(sizeof(int64_t)),
-                      output->flat<int64_t>().data());
+  Tensor ids;
+  LODESTAR_TRY(CopyUniqueIds(ctx, on, batch.batch(t).ids().data,
+                             batch.num_unique(t), &ids));
+  list.set(t, ids);
+  return absl::OkStatus();
 }
 
 class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
@@ -173,9 +170,8 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
     LODESTAR_TRY(FindOrInsertRows(ctx, stream.on(), stores, &batch));
     for (int f = 0; f < spec_.num_features(); ++f) {
       const int table = spec_.table(f);
-      LODESTAR_TRY(batch.Lookup(f, stores.store(table),
-                                OnDevice(stores.missing(table)), rows[f],
-                                winners[f]));
+      LODESTAR_TRY(batch.Lookup(f, stores.store(table), stores.missing(table),
+                                rows[f], winners[f]));
     }
     if (!spec_.training() || counters == nullptr) return absl::OkStatus();
     return ToTensorFlow(counters->Add(&batch));
@@ -187,9 +183,7 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
   absl::Status FindOrInsertRows(OpKernelContext* ctx, const DeviceStream& on,
                                 const DeviceStores& stores,
                                 DeviceCollection* batch) const {
-    OpInputList handles;
     OpOutputList positions;
-    LODESTAR_TRY(ctx->input_list("handles", &handles));
     LODESTAR_TRY(ctx->output_list("positions", &positions));
     const bool training = spec_.training();
     if (training) LODESTAR_TRY(batch->Unique());
@@ -207,11 +201,8 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
     if (!training) return absl::OkStatus();
     LODESTAR_TRY(batch->FindOrInsert(tables, OnDevice(spec_.lookup)));
     for (int t = 0; t < spec_.num_tables; ++t) {
-      tensorflow::core::RefCountPtr<DeviceEmbeddingResource> resource;
-      LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
-      resource->counts().ids += batch->ids(t).size;
-      resource->counts().unique_ids += batch->num_unique(t);
-      resource->counts().padding += batch->num_padding(t);
+      stores.store(t)->CountBatch(batch->ids(t).size, batch->num_unique(t),
+                                  batch->num_padding(t));
     }
     return absl::OkStatus();
   }
@@ -290,8 +281,7 @@ class EmbeddingCollectionWeightsGradientOnGpuOp
       if (outputs[f] == nullptr) continue;
       const int table = spec_.table(f);
       LODESTAR_TRY(OfFeature(stream.on(), &sent, f, stores.store(table),
-                             OnDevice(stores.missing(table)), gradients[f],
-                             outputs[f]));
+                             stores.missing(table), gradients[f], outputs[f]));
     }
     return absl::OkStatus();
   }
@@ -299,8 +289,7 @@ class EmbeddingCollectionWeightsGradientOnGpuOp
  private:
   // Waits.
   static absl::Status OfFeature(const DeviceStream& on, SentBatch* sent, int f,
-                                DeviceStore* store,
-                                const DeviceMissing& missing,
+                                DeviceStore* store, const Missing& missing,
                                 const void* gradients, float* output) {
     constexpr const char* kFor = "gradients of weights";
     const FeatureTensors& tensors = sent->inputs().tensors()[f];

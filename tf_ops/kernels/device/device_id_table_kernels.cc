@@ -18,8 +18,7 @@ namespace {
 
 // A table's content, and the allocator of its memory.
 struct CopyOfTable {
-  explicit CopyOfTable(tensorflow::Allocator* allocator)
-      : allocator(allocator) {}
+  explicit CopyOfTable(OpKernelContext* ctx) : allocator(ctx) {}
 
   TensorFlowAllocator allocator;
   std::unique_ptr<DeviceIdMap> map;
@@ -36,7 +35,7 @@ absl::Status UpToDate(OpKernelContext* ctx, const DeviceStream& on,
     std::vector<int64_t> keys;
     std::vector<int64_t> values;
     LODESTAR_TRY(table->CopyIntegers(&keys, &values));
-    auto made = std::make_shared<CopyOfTable>(ctx->device()->GetAllocator({}));
+    auto made = std::make_shared<CopyOfTable>(ctx);
     LODESTAR_TRY(
         DeviceIdMap::Create(keys, values, &made->allocator, on, &made->map));
     copy.content = std::move(made);

@@ -15,6 +15,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/device/device_kernel_util.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 #include "tf_ops/kernels/embedding/update_gradients.h"
 
 namespace lodestar {
@@ -45,25 +46,35 @@ absl::Status RunEmbeddingGradientOnGpu(OpKernelContext* ctx) {
   return sums.Round(stream.on());
 }
 
-// Gradients summed by unique id.
+// Gradients summed by unique id. Those of ids that are known to be unique are
+// used as they are.
 class SummedOnDevice {
  public:
   // Requires: CheckGradients.
   Status Sum(const DeviceStream& on, const Tensor& ids, const Tensor& gradients,
              const DeviceStore& store) {
     const int64_t n = ids.NumElements();
+    if (PlanOf(ids) != nullptr) {
+      ids_ = IdsOf(ids);
+      sums_ = RowData(gradients);
+      return Status();
+    }
     const RowType computed = ComputeType(store.type());
     LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, IdsOf(ids), nullptr));
     LODESTAR_RETURN_IF_ERROR(
         memory_.Allocate(on.memory, n * store.dim() * SizeOf(computed),
                          "the sums of gradients"));
+    ids_ = batch_.ids();
+    sums_ = memory_.data();
     return SumByPosition(on, computed, RowData(gradients), batch_.positions(),
                          n, n, store.dim(), memory_.data());
   }
-  DeviceStore::Ids ids() const { return batch_.ids(); }
-  const void* sums() const { return memory_.data(); }
+  DeviceStore::Ids ids() const { return ids_; }
+  const void* sums() const { return sums_; }
 
  private:
+  DeviceStore::Ids ids_;
+  const void* sums_ = nullptr;
   DeviceBatch batch_;
   DeviceArray<char> memory_;
 };
@@ -92,7 +103,7 @@ class EmbeddingCheckApplyOnGpuOp : public DeviceKernel {
   }
 
   absl::Status RunOn(const DeviceCall& call) override {
-    return WithTableName<DeviceEmbeddingResource>(call.ctx, Check(call));
+    return WithTableName(call.ctx, Check(call));
   }
 
  private:
@@ -154,10 +165,9 @@ class DeviceUpdate {
     return ToTensorFlow(store->Prepare(on, update_));
   }
   // Call after Prepare.
-  absl::Status Write(const DeviceStream& on, DeviceStore* store,
-                     DeviceEmbeddingResource* resource) const {
+  absl::Status Write(const DeviceStream& on, DeviceStore* store) const {
     LODESTAR_TRY(store->UpdateRows(on, update_));
-    resource->counts().nonfinite_gradients += num_nonfinite_;
+    store->CountNonfiniteGradients(num_nonfinite_);
     return absl::OkStatus();
   }
 
@@ -180,7 +190,7 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
   }
 
   absl::Status RunOn(const DeviceCall& call) override {
-    return WithTableName<DeviceEmbeddingResource>(call.ctx, Update(call));
+    return WithTableName(call.ctx, Update(call));
   }
 
  private:
@@ -189,7 +199,7 @@ class EmbeddingApplyOnGpuOp : public DeviceKernel {
     LODESTAR_TRY(update.Init(call.ctx, call.on, 1, 1, optimizer_, slot_inits_,
                              create_missing_, nonfinite_, call.store));
     LODESTAR_TRY(update.Prepare(call.on, call.store));
-    return update.Write(call.on, call.store, call.resource);
+    return update.Write(call.on, call.store);
   }
 
   std::string optimizer_;
@@ -238,16 +248,15 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     const int count = static_cast<int>(optimizers_.size());
     const KernelStream stream(ctx);
-    std::vector<tensorflow::core::RefCountPtr<DeviceEmbeddingResource>>
-        resources(count);
-    std::vector<std::shared_ptr<DeviceStore>> stores;
+    std::vector<std::shared_ptr<DeviceStore>> stores(count);
     for (int t = 0; t < count; ++t) {
-      LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resources[t]));
-      stores.push_back(resources[t]->store());
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+      LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
+      LODESTAR_TRY(resource->GetStore(&stores[t]));
     }
     std::vector<DeviceUpdate> updates(count);
     const auto named = [&](int t, const absl::Status& status) {
-      return WithTableName<DeviceEmbeddingResource>(ctx, status, t);
+      return WithTableName(ctx, status, t);
     };
     for (int t = 0; t < count; ++t) {
       LODESTAR_TRY(named(
@@ -259,8 +268,7 @@ class EmbeddingApplyAllOnGpuOp : public Kernel {
       LODESTAR_TRY(named(t, updates[t].Prepare(stream.on(), stores[t].get())));
     }
     for (int t = 0; t < count; ++t) {
-      LODESTAR_TRY(named(t, updates[t].Write(stream.on(), stores[t].get(),
-                                             resources[t].get())));
+      LODESTAR_TRY(named(t, updates[t].Write(stream.on(), stores[t].get())));
     }
     return absl::OkStatus();
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -7,16 +8,19 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding/embedding_collection_spec.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 namespace {
 
 // Outputs unique_ids and positions of each table, or nothing if `batch` is
-// null. Requires: one item of `unique` per table.
+// null. The plans of the ids are valid until the kernel returns. Requires: one
+// item of `unique` per table.
 absl::Status OutputUnique(OpKernelContext* ctx, const CollectionBatch* batch,
                           const ParallelFor* parallel,
                           std::vector<std::vector<int64_t>>* unique,
-                          std::vector<Span<int64_t>>* positions) {
+                          std::vector<Span<int64_t>>* positions,
+                          std::vector<LookupPlan*>* plans) {
   OpOutputList unique_list;
   OpOutputList position_list;
   LODESTAR_TRY(ctx->output_list("unique_ids", &unique_list));
@@ -31,10 +35,10 @@ absl::Status OutputUnique(OpKernelContext* ctx, const CollectionBatch* batch,
     LODESTAR_TRY(batch->Deduplicate(unique, *positions, parallel));
   }
   for (int t = 0; t < unique_list.size(); ++t) {
-    const std::vector<int64_t>& ids = (*unique)[t];
-    LODESTAR_TRY(
-        unique_list.allocate(t, {static_cast<int64_t>(ids.size())}, &output));
-    std::copy(ids.begin(), ids.end(), output->flat<int64_t>().data());
+    Tensor ids;
+    plans->push_back(nullptr);
+    LODESTAR_TRY(CopyUniqueIds(ctx, (*unique)[t], &ids, &plans->back()));
+    unique_list.set(t, ids);
   }
   return absl::OkStatus();
 }
@@ -61,35 +65,27 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
     std::vector<int64_t*> winners;
     LODESTAR_TRY(inputs.AllocateRowsAndWinners(ctx, "rows", tables.dims(),
                                                &rows, &winners));
-    std::vector<FoundBatch> found(spec_.num_tables);
-    LODESTAR_TRY(FindOrInsertRows(ctx, batch, training, &tables, &found,
+    std::vector<std::unique_ptr<char[]>> unique_rows;
+    LODESTAR_TRY(FindOrInsertRows(ctx, batch, training, &tables, &unique_rows,
                                   counters.get(), &parallel));
-    batch.Lookup(tables.tables(), training, rows, winners, &parallel);
-    for (size_t t = 0; training && t < found.size(); ++t) {
-      tables.store(t)->KeepFound(std::move(found[t]));
-    }
+    batch.Lookup(tables.tables(), rows, winners, &parallel);
     return absl::OkStatus();
   }
 
  private:
-  // Deduplicates the ids of each table and finds or creates their rows. Does
-  // nothing for a read-only lookup.
-  absl::Status FindOrInsertRows(OpKernelContext* ctx,
-                                const CollectionBatch& batch, bool training,
-                                CollectionTables* tables,
-                                std::vector<FoundBatch>* found,
-                                CollectionCounters* counters,
-                                const ParallelFor* parallel) const {
+  // Deduplicates the ids of each table, finds or creates their rows and reads
+  // them into *unique_rows. Does nothing for a read-only lookup.
+  absl::Status FindOrInsertRows(
+      OpKernelContext* ctx, const CollectionBatch& batch, bool training,
+      CollectionTables* tables,
+      std::vector<std::unique_ptr<char[]>>* unique_rows,
+      CollectionCounters* counters, const ParallelFor* parallel) const {
     const int num_tables = spec_.num_tables;
+    std::vector<LookupPlan*> plans;
     std::vector<std::vector<int64_t>> unique(num_tables);
     std::vector<Span<int64_t>> positions;
     LODESTAR_TRY(OutputUnique(ctx, training ? &batch : nullptr, parallel,
-                              &unique, &positions));
-    std::vector<std::vector<char>> resident(num_tables);
-    for (int t = 0; t < num_tables; ++t) {
-      (*found)[t].refs.resize(unique[t].size());
-      resident[t].resize(unique[t].size());
-    }
+                              &unique, &positions, &plans));
     if (!training) return absl::OkStatus();
     // Allocate everything except the rows now, because nothing may fail once
     // rows are created.
@@ -101,29 +97,43 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
     }
     std::vector<EmbeddingStore::TableIds> table_ids;
     std::vector<std::vector<uint32_t>> occurrences(num_tables);
+    std::vector<std::vector<char>> resident(num_tables);
     for (int t = 0; t < num_tables; ++t) {
-      if (tables->store(t)->counts_occurrences()) {
-        occurrences[t] = CountOccurrences(positions[t], unique[t].size());
+      EmbeddingStore* const store = tables->store(t);
+      const int64_t count = static_cast<int64_t>(unique[t].size());
+      *plans[t] = store->PlanOf(std::vector<RowRef>(count));
+      resident[t].resize(count);
+      unique_rows->emplace_back(new char[count * store->row_bytes()]);
+      if (store->counts_occurrences()) {
+        occurrences[t] = CountOccurrences(positions[t], count);
       }
-      table_ids.push_back({tables->store(t), unique[t], (*found)[t].refs,
-                           resident[t].data(), occurrences[t]});
+      table_ids.push_back({store,
+                           unique[t],
+                           plans[t]->refs,
+                           resident[t].data(),
+                           occurrences[t],
+                           unique_rows->back().get(),
+                           {},
+                           tables->missing(t)});
     }
     LODESTAR_TRY(
         EmbeddingStore::FindOrInsert(table_ids, spec_.lookup, parallel));
     for (int t = 0; t < num_tables; ++t) {
-      tables->store(t)->CountBatch(
-          positions[t].size(), unique[t].size(),
+      EmbeddingStore* const store = tables->store(t);
+      const int64_t count = static_cast<int64_t>(unique[t].size());
+      store->CountBatch(
+          positions[t].size(), count,
           std::count(positions[t].begin(), positions[t].end(), kNoPosition));
-      tables->tables()[t].positions = positions[t];
-      tables->tables()[t].refs = (*found)[t].refs;
+      CollectionBatch::Table& table = tables->tables()[t];
+      table.has_rows = true;
+      table.positions = positions[t];
+      table.fetched = {store->type(), store->dim(), (*unique_rows)[t].get(),
+                       count};
     }
     if (counters != nullptr) {
       batch.Count({positions.begin(), positions.end()}, resident, parallel,
                   &tally);
       counters->Add(tally.counts);
-    }
-    for (int t = 0; t < num_tables; ++t) {
-      (*found)[t].ids = std::move(unique[t]);
     }
     return absl::OkStatus();
   }
@@ -142,7 +152,8 @@ class EmbeddingCollectionUniqueOp : public CollectionKernel {
         inputs.MakeBatch(CollectionBatch::Ids::kByTable, &parallel, &batch));
     std::vector<std::vector<int64_t>> unique(spec_.num_tables);
     std::vector<Span<int64_t>> positions;
-    return OutputUnique(ctx, &batch, &parallel, &unique, &positions);
+    std::vector<LookupPlan*> plans;
+    return OutputUnique(ctx, &batch, &parallel, &unique, &positions, &plans);
   }
 };
 
@@ -243,12 +254,10 @@ class EmbeddingCollectionGradientOp : public CollectionKernel {
                              std::vector<CollectionBatch::Sums>* tables) const {
     OpInputList unique_ids, positions;
     OpOutputList summed_ids;
-    LODESTAR_TRY(ctx->input_list("unique_ids", &unique_ids));
-    LODESTAR_TRY(ctx->input_list("positions", &positions));
+    LODESTAR_TRY(ReadVectors(ctx, "unique_ids", &unique_ids));
+    LODESTAR_TRY(ReadVectors(ctx, "positions", &positions));
     LODESTAR_TRY(ctx->output_list("summed_ids", &summed_ids));
     for (size_t t = 0; t < tables->size(); ++t) {
-      LODESTAR_TRY(CheckRank(unique_ids[t], "unique_ids", 1));
-      LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
       CollectionBatch::Sums& table = (*tables)[t];
       table.positions = FlatSpan<int64_t>(positions[t]);
       table.num_unique = unique_ids[t].NumElements();
@@ -276,10 +285,10 @@ class EmbeddingCollectionGradientOp : public CollectionKernel {
     LODESTAR_TRY(batch.Deduplicate(&unique, spans, parallel));
     for (size_t t = 0; t < tables->size(); ++t) {
       (*tables)[t].num_unique = static_cast<int64_t>(unique[t].size());
-      Tensor* output = nullptr;
-      LODESTAR_TRY(summed_ids.allocate(t, {(*tables)[t].num_unique}, &output));
-      std::copy(unique[t].begin(), unique[t].end(),
-                output->flat<int64_t>().data());
+      Tensor ids;
+      LookupPlan* plan = nullptr;
+      LODESTAR_TRY(CopyUniqueIds(ctx, unique[t], &ids, &plan));
+      summed_ids.set(t, ids);
     }
     return absl::OkStatus();
   }

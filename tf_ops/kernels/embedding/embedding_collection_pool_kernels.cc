@@ -31,7 +31,7 @@ class EmbeddingCollectionPoolOp : public CollectionKernel {
     std::vector<int64_t*> winners;
     LODESTAR_TRY(
         inputs.AllocateRowsAndWinners(ctx, "pooled", dims, &rows, &winners));
-    batch.Lookup(tables, false, rows, winners, &parallel);
+    batch.Lookup(tables, rows, winners, &parallel);
     return absl::OkStatus();
   }
 

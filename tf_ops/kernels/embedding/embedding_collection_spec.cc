@@ -4,8 +4,6 @@
 #include <limits>
 #include <string>
 
-#include "tf_ops/core/embedding/embedding_run.h"
-
 namespace lodestar {
 namespace {
 
@@ -376,7 +374,7 @@ absl::Status CheckTablePositions(const CollectionBatch& batch, int t,
 absl::Status CheckFetched(const CollectionBatch& batch,
                           const std::vector<CollectionBatch::Table>& tables) {
   for (size_t t = 0; t < tables.size(); ++t) {
-    if (tables[t].store != nullptr) continue;
+    if (!tables[t].has_rows) continue;
     LODESTAR_TRY(CheckTablePositions(batch, t, tables[t].positions,
                                      tables[t].fetched.size));
   }
@@ -397,6 +395,7 @@ absl::Status ReadFetchedTables(OpKernelContext* ctx,
                                   "], got ", dim, ".");
     }
     CollectionBatch::Table table;
+    table.has_rows = true;
     table.positions = FlatSpan<int64_t>(positions[t]);
     table.fetched = {RowTypeOf(rows[t].dtype()), static_cast<int>(dim),
                      RowData(rows[t]), rows[t].dim_size(0)};
@@ -436,8 +435,7 @@ absl::Status CollectionTables::Init(OpKernelContext* ctx,
   LODESTAR_TRY(CollectionStores::Init(ctx, spec));
   tables_.resize(dims().size());
   for (size_t t = 0; t < tables_.size(); ++t) {
-    tables_[t].store = store(t);
-    tables_[t].missing = missing(t);
+    tables_[t].reads = {store(t), missing(t)};
   }
   return absl::OkStatus();
 }

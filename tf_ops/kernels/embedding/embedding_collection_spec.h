@@ -142,24 +142,22 @@ absl::Status OutputWeightGradients(
     const std::vector<CollectionBatch::Table>& tables);
 
 // Tables of an op: inputs handles and missing_rows. Keeps their stores alive.
-template <typename Resource>
+template <typename Store>
 class CollectionStores {
  public:
-  using Store =
-      typename decltype(std::declval<const Resource&>().store())::element_type;
-
   // Returns InvalidArgument if a table's dtype differs from the op's or a table
   // is repeated.
   absl::Status Init(OpKernelContext* ctx, const CollectionSpec& spec) {
     OpInputList handles, missing_rows;
     LODESTAR_TRY(ctx->input_list("handles", &handles));
     LODESTAR_TRY(ctx->input_list("missing_rows", &missing_rows));
+    stores_.resize(handles.size());
     missing_.resize(handles.size());
     for (int t = 0; t < handles.size(); ++t) {
       LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
-      tensorflow::core::RefCountPtr<Resource> resource;
+      tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, handles[t], &resource));
-      stores_.push_back(resource->store());
+      LODESTAR_TRY(resource->GetStore(&stores_[t]));
       dims_.push_back(stores_[t]->dim());
       LODESTAR_TRY(
           CheckDtype(spec.table_dtypes[t], "table_dtypes", stores_[t]->type()));
@@ -197,7 +195,7 @@ class CollectionStores {
 };
 
 // Tables in host memory, for CollectionBatch.
-class CollectionTables : public CollectionStores<EmbeddingResource> {
+class CollectionTables : public CollectionStores<EmbeddingStore> {
  public:
   absl::Status Init(OpKernelContext* ctx, const CollectionSpec& spec);
   std::vector<CollectionBatch::Table>& tables() { return tables_; }

@@ -14,6 +14,7 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/resource_util.h"
@@ -59,15 +60,17 @@ struct RestartAttributes {
   }
 };
 
-// Base of kernels whose input 0 is a variable's handle. Keeps the store alive
-// until the kernel is done.
+// Base of kernels whose input 0 is the handle of a variable on a CPU. Keeps the
+// store alive until the kernel is done.
 class EmbeddingKernel : public Kernel {
  public:
   using Kernel::Kernel;
   absl::Status Run(OpKernelContext* ctx) final {
     tensorflow::core::RefCountPtr<EmbeddingResource> resource;
     LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-    return RunOn(ctx, resource->store().get());
+    std::shared_ptr<EmbeddingStore> store;
+    LODESTAR_TRY(resource->GetStore(&store));
+    return RunOn(ctx, store.get());
   }
 
  protected:
@@ -86,16 +89,20 @@ class EmbeddingFunctionKernel final : public EmbeddingKernel {
   }
 };
 
-// Adds the name of the variable with this handle input to an error.
-template <typename Resource = EmbeddingResource>
-absl::Status WithTableName(OpKernelContext* ctx, const absl::Status& status,
-                           int handle = 0) {
+// Adds the name of a variable, unless it is empty, to an error.
+inline absl::Status WithTableName(const std::string& name,
+                                  const absl::Status& status) {
+  if (status.ok() || name.empty()) return status;
+  return absl::Status(status.code(),
+                      StrCat("table '", name, "': ", status.message()));
+}
+// Adds the name of the variable with this handle input.
+inline absl::Status WithTableName(OpKernelContext* ctx,
+                                  const absl::Status& status, int handle = 0) {
   if (status.ok()) return status;
-  tensorflow::core::RefCountPtr<Resource> resource;
+  tensorflow::core::RefCountPtr<EmbeddingResource> resource;
   const absl::Status found = FindResource(ctx, ctx->input(handle), &resource);
-  if (!found.ok() || resource->name().empty()) return status;
-  return absl::Status(status.code(), StrCat("table '", resource->name(),
-                                            "': ", status.message()));
+  return found.ok() ? WithTableName(resource->name(), status) : status;
 }
 
 // Requires: `dtype` is a valid row type.
@@ -225,14 +232,13 @@ inline absl::Status CheckPositions(Span<const int64_t> positions,
 
 // Returns InvalidArgument unless input `hook` is [0, dim] of the variable's
 // dtype.
-template <typename Store>
-absl::Status CheckHook(const Tensor& hook, const Store& store) {
-  const int dim = store.dim();
+inline absl::Status CheckHook(const Tensor& hook, const Table& table) {
+  const int dim = table.dim();
   if (hook.dims() != 2 || hook.dim_size(0) != 0 || hook.dim_size(1) != dim) {
     return InvalidArgumentError("`hook` must have shape [0,", dim, "], got ",
                                 hook.shape().DebugString(), ".");
   }
-  return CheckDtype(hook.dtype(), "hook", store.type());
+  return CheckDtype(hook.dtype(), "hook", table.type());
 }
 
 // Allocates `output` as [lead..., dim], with the output's dtype.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,90 +11,10 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
-#include "tf_ops/kernels/embedding/embedding_policies.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 namespace {
-
-// Enough that callers adding rows seldom wait for the same shard.
-constexpr int64_t kDefaultShards = 16;
-
-class EmbeddingVariableOp : public Kernel {
- public:
-  explicit EmbeddingVariableOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    DataType dtype;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("dim", &dim_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype));
-    type_ = RowTypeOf(dtype);
-    OP_REQUIRES_OK(ctx, ReadInitializer(ctx, &initializer_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_shards", &num_shards_));
-    if (num_shards_ == 0) num_shards_ = kDefaultShards;
-    OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
-    OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &table_name_));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    return OutputResource<EmbeddingResource>(
-        ctx, *this,
-        [this](EmbeddingResource** created) {
-          std::unique_ptr<EmbeddingStore> store;
-          LODESTAR_TRY(EmbeddingStore::Create(dim_, num_shards_, initializer_,
-                                              &store, policies_, type_));
-          *created = new EmbeddingResource(std::move(store), table_name_);
-          return absl::OkStatus();
-        },
-        [this](const EmbeddingResource& found, const std::string& name) {
-          const std::shared_ptr<EmbeddingStore> store = found.store();
-          if (store->dim() != dim_) {
-            return InvalidArgumentError("the embedding variable '", name,
-                                        "' must have dim ", dim_, ", got ",
-                                        store->dim(), ".");
-          }
-          if (store->type() != type_) {
-            return InvalidArgumentError(
-                "the embedding variable '", name, "' must have ", NameOf(type_),
-                " rows, got ", NameOf(store->type()), ".");
-          }
-          return absl::OkStatus();
-        });
-  }
-
- private:
-  int64_t dim_ = 0;
-  RowType type_ = RowType::kFloat32;
-  int64_t num_shards_ = 0;
-  RowInitializer initializer_;
-  TablePolicies policies_;
-  std::string table_name_;
-};
-
-class EmbeddingFindOp : public EmbeddingKernel {
- public:
-  explicit EmbeddingFindOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
-    OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
-  }
-
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
-    const Tensor& ids = ctx->input(2);
-    Missing missing;
-    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(3), store->dim(), &missing));
-    char* rows = nullptr;
-    LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), store->dim(), &rows));
-    Tensor* found = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &found));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    store->CountReads(store->Find(FlatSpan<int64_t>(ids), lookup_.padding_id(),
-                                  missing, rows, found->flat<bool>().data(),
-                                  &parallel));
-    return absl::OkStatus();
-  }
-
- private:
-  LookupAttributes lookup_;
-};
 
 class EmbeddingFindOrInsertOp : public EmbeddingKernel {
  public:
@@ -116,30 +35,32 @@ class EmbeddingFindOrInsertOp : public EmbeddingKernel {
     const Span<const int64_t> ids = FlatSpan<int64_t>(ids_tensor);
     Tensor* output = nullptr;
     LODESTAR_TRY(ctx->allocate_output(2, {ids.size()}, &output));
+    const Span<int64_t> positions = FlatSpan<int64_t>(output);
     std::vector<int64_t> unique;
-    BatchUnique(ids, lookup_.padding_id(), &unique, FlatSpan<int64_t>(output));
-    const Span<const int64_t> positions = FlatSpan<int64_t>(*output);
-    LODESTAR_TRY(OutputVector(ctx, 1, unique));
+    BatchUnique(ids, lookup_.padding_id(), &unique, positions);
+    // Allocates everything except rows now: nothing may fail after these are
+    // created.
+    const int64_t count = static_cast<int64_t>(unique.size());
+    Tensor unique_ids;
+    LookupPlan* plan = nullptr;
+    LODESTAR_TRY(CopyUniqueIds(ctx, unique, &unique_ids, &plan));
+    *plan = store->PlanOf(std::vector<RowRef>(count));
+    std::vector<uint32_t> occurrences;
+    if (store->counts_occurrences()) {
+      occurrences = CountOccurrences(positions, count);
+    }
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    const EmbeddingStore::TableIds table = {store,     unique,      plan->refs,
+                                            nullptr,   occurrences, rows,
+                                            positions, missing};
+    LODESTAR_TRY(
+        EmbeddingStore::FindOrInsert({&table, 1}, options_, &parallel));
+    ctx->set_output(1, unique_ids);
     const int64_t padding =
         lookup_.padding_id() == nullptr
             ? 0
             : std::count(positions.begin(), positions.end(), kNoPosition);
-    std::vector<RowRef> refs(unique.size());
-    std::vector<uint32_t> occurrences;
-    if (store->counts_occurrences()) {
-      occurrences = CountOccurrences(positions, unique.size());
-    }
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    LODESTAR_TRY(store->FindOrInsert(unique, options_, refs, &parallel, nullptr,
-                                     occurrences));
-    store->CountBatch(positions.size(), unique.size(), padding);
-    const int64_t row_bytes = store->row_bytes();
-    RunParallel(&parallel, ids.size(), 20 + dim,
-                [&](int64_t begin, int64_t end) {
-                  store->ReadRows(ids, positions, refs, begin, end, missing,
-                                  rows + begin * row_bytes);
-                });
-    store->KeepFound({std::move(unique), std::move(refs)});
+    store->CountBatch(ids.size(), count, padding);
     return absl::OkStatus();
   }
 
@@ -161,8 +82,9 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    std::vector<int64_t> positions(ids.size());
-    LODESTAR_TRY(CheckUnique(ids, &positions));
+    if (PlanOf(ctx->input(1)) == nullptr) {
+      LODESTAR_TRY(ToTensorFlow(CheckUnique("ids", ids)));
+    }
     std::vector<uint32_t> occurrences;
     int64_t num_ids = ids.size();
     LODESTAR_TRY(
@@ -179,32 +101,16 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
     std::vector<char> resident(ids.size());
     std::vector<RowRef> refs(ids.size());
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    LODESTAR_TRY(store->FindOrInsert(ids, options_, refs, &parallel,
-                                     resident.data(), occurrences));
+    const EmbeddingStore::TableIds table = {
+        store, ids, refs, resident.data(), occurrences, rows, {}, missing};
+    LODESTAR_TRY(
+        EmbeddingStore::FindOrInsert({&table, 1}, options_, &parallel));
     store->CountBatch(num_ids, ids.size(), 0);
     std::copy(resident.begin(), resident.end(), output->flat<bool>().data());
-    RunParallel(&parallel, ids.size(), 20 + store->dim(),
-                [&](int64_t begin, int64_t end) {
-                  store->ReadRows(ids, positions, refs, begin, end, missing,
-                                  rows + begin * store->row_bytes());
-                });
-    store->KeepFound({{ids.begin(), ids.end()}, std::move(refs)});
     return absl::OkStatus();
   }
 
  private:
-  // Fills `positions` with 0, 1, 2, ...
-  static absl::Status CheckUnique(Span<const int64_t> ids,
-                                  std::vector<int64_t>* positions) {
-    std::vector<int64_t> unique;
-    BatchUnique(ids, nullptr, &unique, *positions);
-    for (int64_t i = 0; i < ids.size(); ++i) {
-      if ((*positions)[i] == i) continue;
-      return InvalidArgumentError("`ids` contains ", ids[i], " twice, at ",
-                                  (*positions)[i], " and ", i, ".");
-    }
-    return absl::OkStatus();
-  }
   // Leaves both outputs unchanged if the tensor is empty.
   static absl::Status ReadOccurrences(const Tensor& tensor, int64_t count,
                                       std::vector<uint32_t>* occurrences,
@@ -233,8 +139,6 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
   EmbeddingStore::LookupOptions options_;
 };
 
-LODESTAR_REGISTER(EmbeddingVariable);
-LODESTAR_REGISTER(EmbeddingFind);
 LODESTAR_REGISTER(EmbeddingFindOrInsert);
 LODESTAR_REGISTER(EmbeddingFindOrInsertUnique);
 

@@ -9,35 +9,43 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 
-// Owns the store with the rows, which may be replaced at any time. A kernel
-// gets the store once and uses it until the end.
+// Owns the table, which may be replaced at any time. A kernel gets the table
+// once and uses it until the end.
 class EmbeddingResource : public tensorflow::ResourceBase {
  public:
-  EmbeddingResource(std::unique_ptr<EmbeddingStore> store, std::string name)
-      : name_(std::move(name)), store_(std::move(store)) {}
+  EmbeddingResource(std::shared_ptr<Table> table, std::string name)
+      : name_(std::move(name)), table_(std::move(table)) {}
 
   // Name given by the user; empty: unknown.
   const std::string& name() const { return name_; }
 
   std::string DebugString() const override {
-    const std::shared_ptr<EmbeddingStore> store = this->store();
-    return StrCat("EmbeddingVariable(dim=", store->dim(),
-                  ", rows=", store->size(), ")");
+    return StrCat("EmbeddingVariable(dim=", table()->dim(), ")");
   }
-  std::shared_ptr<EmbeddingStore> store() const {
+  std::shared_ptr<Table> table() const {
     MutexLock lock(&mutex_);
-    return store_;
+    return table_;
   }
-  // Kernels that hold the old store keep it alive. Requires: the same dim and
+  // Gets the table as an EmbeddingStore or a DeviceStore. Returns
+  // Unimplemented if it is of the other kind.
+  template <typename Store>
+  Status GetStore(std::shared_ptr<Store>* store) const {
+    *store = std::dynamic_pointer_cast<Store>(table());
+    if (*store != nullptr) return Status();
+    return Status(StatusCode::kUnimplemented,
+                  "the kernel and the table are on different kinds of devices; "
+                  "place both on a CPU or both on a GPU.");
+  }
+  // Kernels that hold the old table keep it alive. Requires: the same dim and
   // type.
-  void Replace(std::shared_ptr<EmbeddingStore> store) {
+  void Replace(std::shared_ptr<Table> table) {
     {
       MutexLock lock(&mutex_);
-      store_.swap(store);
+      table_.swap(table);
     }
     // The old rows may be freed here, outside of the lock, which takes a while.
   }
@@ -45,7 +53,7 @@ class EmbeddingResource : public tensorflow::ResourceBase {
  private:
   const std::string name_;
   mutable Mutex mutex_;
-  std::shared_ptr<EmbeddingStore> store_ LODESTAR_GUARDED_BY(mutex_);
+  std::shared_ptr<Table> table_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
 // Converts the content of a table to and from tensors in host memory: outputs
-// of EmbeddingExport, inputs of EmbeddingImport and EmbeddingInsertOrAssign.
+// of EmbeddingExport, inputs of EmbeddingImport.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_ROWS_TENSORS_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_ROWS_TENSORS_H_
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tf_ops/core/embedding/embedding_rows.h"
+#include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
@@ -35,14 +35,13 @@ class RowDtypes {
     return ctx->GetAttr("slot_dtype", &slot_dtype_);
   }
 
-  template <typename Store>
-  absl::Status Check(const Store& store) const {
-    LODESTAR_TRY(CheckDtype(dtype_, "dtype", store.type()));
-    const RowType slots = ComputeType(store.type());
+  absl::Status Check(const Table& table) const {
+    LODESTAR_TRY(CheckDtype(dtype_, "dtype", table.type()));
+    const RowType slots = ComputeType(table.type());
     if (slot_dtype_ == DataTypeOf(slots)) return absl::OkStatus();
     return InvalidArgumentError(
         "`slot_dtype` is ", NameOf(RowTypeOf(slot_dtype_)),
-        ", but the optimizer slots of ", NameOf(store.type()), " rows are ",
+        ", but the optimizer slots of ", NameOf(table.type()), " rows are ",
         NameOf(slots), ".");
   }
 
@@ -50,21 +49,6 @@ class RowDtypes {
   DataType dtype_;
   DataType slot_dtype_;
 };
-
-// Returns InvalidArgument unless `rows` match `ids` ([N]) and this store.
-template <typename Store>
-absl::Status CheckAssignedRows(const Tensor& ids, const Tensor& rows,
-                               const Store& store) {
-  LODESTAR_TRY(CheckRank(ids, "ids", 1));
-  LODESTAR_TRY(CheckRank(rows, "rows", 2));
-  if (!(rows.dim_size(0) == ids.NumElements() &&
-        rows.dim_size(1) == store.dim())) {
-    return InvalidArgumentError("`rows` must have shape [", ids.NumElements(),
-                                ",", store.dim(), "], got ",
-                                rows.shape().DebugString(), ".");
-  }
-  return CheckDtype(rows.dtype(), "rows", store.type());
-}
 
 // Outputs EmbeddingExport's tensors for rows of dimension `dim`.
 inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,

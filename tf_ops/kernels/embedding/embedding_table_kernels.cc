@@ -1,96 +1,109 @@
-#include <algorithm>
+// Contracts: tf_ops/ops/embedding/embedding_table_ops.cc.
+
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_policies.h"
 #include "tf_ops/kernels/embedding/embedding_rows_tensors.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
 
 namespace lodestar {
 namespace {
 
-absl::Status RunEmbeddingInsertOrAssign(OpKernelContext* ctx,
-                                        EmbeddingStore* store) {
-  LODESTAR_TRY(CheckAssignedRows(ctx->input(1), ctx->input(2), *store));
-  const ParallelFor parallel = IntraOpParallelFor(ctx);
-  return ToTensorFlow(store->InsertOrAssign(FlatSpan<int64_t>(ctx->input(1)),
-                                            RowData(ctx->input(2)), &parallel));
+absl::Status RunInsertOrAssign(const TableCall& call) {
+  const Tensor& ids = call.ctx->input(1);
+  const Tensor& rows = call.ctx->input(2);
+  LODESTAR_TRY(CheckRank(ids, "ids", 1));
+  LODESTAR_TRY(CheckRank(rows, "rows", 2));
+  if (!(rows.dim_size(0) == ids.NumElements() &&
+        rows.dim_size(1) == call.table->dim())) {
+    return InvalidArgumentError("`rows` must have shape [", ids.NumElements(),
+                                ",", call.table->dim(), "], got ",
+                                rows.shape().DebugString(), ".");
+  }
+  LODESTAR_TRY(CheckDtype(rows.dtype(), "rows", call.table->type()));
+  return ToTensorFlow(call.table->InsertOrAssign(FlatSpan<int64_t>(ids),
+                                                 RowData(rows), call.on));
 }
 
-absl::Status RunEmbeddingRemove(OpKernelContext* ctx, EmbeddingStore* store) {
+absl::Status RunRemove(const TableCall& call) {
   int64_t removed = 0;
-  LODESTAR_TRY(store->Remove(FlatSpan<int64_t>(ctx->input(1)), &removed));
-  return OutputScalar(ctx, 0, removed);
+  LODESTAR_TRY(call.table->Remove(FlatSpan<int64_t>(call.ctx->input(1)),
+                                  &removed, call.on));
+  return OutputScalar(call.ctx, 0, removed);
 }
 
-absl::Status RunEmbeddingClear(OpKernelContext*, EmbeddingStore* store) {
-  return ToTensorFlow(store->Clear());
+absl::Status RunClear(const TableCall& call) {
+  return ToTensorFlow(call.table->Clear(call.on));
 }
 
-absl::Status RunEmbeddingRemoveAll(OpKernelContext*, EmbeddingStore* store) {
-  return ToTensorFlow(store->RemoveAll());
+absl::Status RunRemoveAll(const TableCall& call) {
+  return ToTensorFlow(call.table->RemoveAll(call.on));
 }
 
-absl::Status RunEmbeddingCompact(OpKernelContext* ctx, EmbeddingStore* store) {
+absl::Status RunCompact(const TableCall& call) {
   int64_t bytes = 0;
-  LODESTAR_TRY(store->Compact(&bytes));
-  return OutputScalar(ctx, 0, bytes);
+  LODESTAR_TRY(call.table->Compact(&bytes, call.on));
+  return OutputScalar(call.ctx, 0, bytes);
 }
 
-absl::Status RunEmbeddingSize(OpKernelContext* ctx, EmbeddingStore* store) {
-  return OutputScalar(ctx, 0, store->size());
+absl::Status RunSize(const TableCall& call) {
+  int64_t rows = 0;
+  LODESTAR_TRY(call.table->ReadSize(&rows, call.on));
+  return OutputScalar(call.ctx, 0, rows);
 }
 
-absl::Status RunEmbeddingFrequency(OpKernelContext* ctx,
-                                   EmbeddingStore* store) {
-  const Tensor& ids = ctx->input(1);
+absl::Status RunFrequency(const TableCall& call) {
+  const Tensor& ids = call.ctx->input(1);
   Tensor* frequencies = nullptr;
-  LODESTAR_TRY(ctx->allocate_output(0, ids.shape(), &frequencies));
-  const ParallelFor parallel = IntraOpParallelFor(ctx);
-  store->Frequency(FlatSpan<int64_t>(ids), FlatSpan<int64_t>(frequencies),
-                   &parallel);
+  LODESTAR_TRY(call.ctx->allocate_output(0, ids.shape(), &frequencies));
+  return ToTensorFlow(call.table->Frequency(
+      FlatSpan<int64_t>(ids), FlatSpan<int64_t>(frequencies), call.on));
+}
+
+absl::Status RunStep(const TableCall& call) {
+  return OutputScalar(call.ctx, 0, call.table->step());
+}
+
+absl::Status RunSetStep(const TableCall& call) {
+  LODESTAR_TRY(CheckRank(call.ctx->input(1), "step", 0));
+  call.table->SetStep(call.ctx->input(1).scalar<int64_t>()());
   return absl::OkStatus();
 }
 
-absl::Status RunEmbeddingStep(OpKernelContext* ctx, EmbeddingStore* store) {
-  return OutputScalar(ctx, 0, store->step());
-}
-
-absl::Status RunEmbeddingSetStep(OpKernelContext* ctx, EmbeddingStore* store) {
-  LODESTAR_TRY(CheckRank(ctx->input(1), "step", 0));
-  store->SetStep(ctx->input(1).scalar<int64_t>()());
+absl::Status RunReleaseStep(const TableCall& call) {
+  call.table->ReleaseStep();
   return absl::OkStatus();
 }
 
-absl::Status RunEmbeddingReleaseStep(OpKernelContext*, EmbeddingStore* store) {
-  store->ReleaseStep();
-  return absl::OkStatus();
-}
-
-class EmbeddingStatsOp : public EmbeddingKernel {
+class StatsOp : public TableKernel {
  public:
-  explicit EmbeddingStatsOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+  explicit StatsOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("reset", &reset_));
   }
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const EmbeddingStats s = store->Stats();
+  absl::Status RunOn(const TableCall& call) override {
+    EmbeddingStats s;
+    LODESTAR_TRY(call.table->ReadStats(&s, call.on));
     std::vector<int64_t> numbers = {s.rows,       s.index_bytes,  s.row_bytes,
                                     s.slot_bytes, s.policy_bytes, s.capacity,
                                     s.max_rows,   s.pending};
     numbers.insert(numbers.end(), s.events.begin(), s.events.end());
-    LODESTAR_TRY(OutputVector(ctx, 0, numbers));
+    LODESTAR_TRY(OutputVector(call.ctx, 0, numbers));
     Tensor* shards = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(
+    LODESTAR_TRY(call.ctx->allocate_output(
         1, {static_cast<int64_t>(s.shards.size()), 2}, &shards));
     for (size_t i = 0; i < s.shards.size(); ++i) {
       shards->matrix<int64_t>()(i, 0) = s.shards[i].rows;
       shards->matrix<int64_t>()(i, 1) = s.shards[i].bytes;
     }
-    if (reset_) store->SubtractEvents(s);
+    if (reset_) call.table->SubtractEvents(s);
     return absl::OkStatus();
   }
 
@@ -98,23 +111,23 @@ class EmbeddingStatsOp : public EmbeddingKernel {
   bool reset_ = false;
 };
 
-class EmbeddingInspectOp : public EmbeddingKernel {
+class InspectOp : public TableKernel {
  public:
-  explicit EmbeddingInspectOp(OpKernelConstruction* ctx)
-      : EmbeddingKernel(ctx) {
+  explicit InspectOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
   }
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(dtypes_.Check(*store));
+  absl::Status RunOn(const TableCall& call) override {
+    OpKernelContext* const ctx = call.ctx;
+    LODESTAR_TRY(dtypes_.Check(*call.table));
     LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     InspectedIds found;
-    LODESTAR_TRY(store->Inspect(ids, &found));
-    LODESTAR_TRY(
-        OutputNumbers(ctx, 0, {ids.size(), store->dim()}, found.values));
+    LODESTAR_TRY(call.table->Inspect(ids, &found, call.on));
+    const int dim = call.table->dim();
     const int64_t num_slots = static_cast<int64_t>(found.slot_names.size());
-    LODESTAR_TRY(OutputNumbers(ctx, 1, {num_slots, ids.size(), store->dim()},
-                               found.slots));
+    LODESTAR_TRY(OutputNumbers(ctx, 0, {ids.size(), dim}, found.values));
+    LODESTAR_TRY(
+        OutputNumbers(ctx, 1, {num_slots, ids.size(), dim}, found.slots));
     LODESTAR_TRY(OutputVector(ctx, 2, found.slot_names));
     LODESTAR_TRY(OutputVector(ctx, 3, found.frequencies));
     LODESTAR_TRY(OutputVector(ctx, 4, found.last_seen));
@@ -126,18 +139,17 @@ class EmbeddingInspectOp : public EmbeddingKernel {
   RowDtypes dtypes_;
 };
 
-class EmbeddingEvictOp : public EmbeddingKernel {
+class EvictOp : public TableKernel {
  public:
-  explicit EmbeddingEvictOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+  explicit EvictOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("own_policy", &own_policy_));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policy_));
   }
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
+  absl::Status RunOn(const TableCall& call) override {
     int64_t evicted = 0;
-    LODESTAR_TRY(own_policy_ ? store->Evict(&evicted, &parallel)
-                             : store->Evict(policy_, &evicted, &parallel));
-    return OutputScalar(ctx, 0, evicted);
+    LODESTAR_TRY(call.table->Evict(
+        own_policy_ ? call.table->eviction() : policy_, &evicted, call.on));
+    return OutputScalar(call.ctx, 0, evicted);
   }
 
  private:
@@ -145,27 +157,25 @@ class EmbeddingEvictOp : public EmbeddingKernel {
   EvictionPolicy policy_;
 };
 
-absl::Status RunEmbeddingDecayFrequencies(OpKernelContext* ctx,
-                                          EmbeddingStore* store) {
-  LODESTAR_TRY(CheckRank(ctx->input(1), "rate", 0));
-  const ParallelFor parallel = IntraOpParallelFor(ctx);
-  return ToTensorFlow(
-      store->DecayFrequencies(ctx->input(1).scalar<double>()(), &parallel));
+absl::Status RunDecayFrequencies(const TableCall& call) {
+  LODESTAR_TRY(CheckRank(call.ctx->input(1), "rate", 0));
+  return ToTensorFlow(call.table->DecayFrequencies(
+      call.ctx->input(1).scalar<double>()(), call.on));
 }
 
-class EmbeddingExportOp : public EmbeddingKernel {
+class ExportOp : public TableKernel {
  public:
-  explicit EmbeddingExportOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+  explicit ExportOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &with_slots_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("with_rows", &with_rows_));
     OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
   }
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(dtypes_.Check(*store));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
+  absl::Status RunOn(const TableCall& call) override {
+    LODESTAR_TRY(dtypes_.Check(*call.table));
     EmbeddingRows rows;
-    LODESTAR_TRY(store->Export(with_slots_, &rows, &parallel, with_rows_));
-    return OutputRows(ctx, rows, store->dim(), with_rows_);
+    LODESTAR_TRY(with_rows_ ? call.table->Export(with_slots_, &rows, call.on)
+                            : call.table->ExportIds(&rows, call.on));
+    return OutputRows(call.ctx, rows, call.table->dim(), with_rows_);
   }
 
  private:
@@ -174,32 +184,30 @@ class EmbeddingExportOp : public EmbeddingKernel {
   RowDtypes dtypes_;
 };
 
-class EmbeddingImportOp : public EmbeddingKernel {
+class ImportOp : public TableKernel {
  public:
-  explicit EmbeddingImportOp(OpKernelConstruction* ctx) : EmbeddingKernel(ctx) {
+  explicit ImportOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     std::string mode;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("mode", &mode));
     replace_ = mode == "replace";
   }
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+  absl::Status RunOn(const TableCall& call) override {
     EmbeddingRowsView rows;
-    LODESTAR_TRY(ReadRowsView(ctx, store->dim(), &rows));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    if (!replace_) return ToTensorFlow(store->Import(rows, &parallel));
-    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-    std::unique_ptr<EmbeddingStore> table;
-    LODESTAR_TRY(ToTensorFlow(
-        EmbeddingStore::CreateFrom(rows, *store, &parallel, &table)));
+    LODESTAR_TRY(ReadRowsView(call.ctx, call.table->dim(), &rows));
+    if (!replace_) return ToTensorFlow(call.table->Import(rows, call.on));
+    std::unique_ptr<Table> created;
+    LODESTAR_TRY(call.table->CreateReplacement(rows, call.on, &created));
+    std::shared_ptr<Table> table = std::move(created);
     // Between two steps, as in a restore.
     return ToTensorFlow(StepGate::Global().Flip([&] {
-      if (resource->store().get() != store) {
+      if (call.resource->table().get() != call.table) {
         return FailedPrecondition(
             "a concurrent import or restore has replaced the table; this "
             "import was discarded.");
       }
-      table->CopyLiveState(*store, rows);
-      resource->Replace(std::move(table));
+      LODESTAR_RETURN_IF_ERROR(
+          table->CopyLiveState(*call.table, rows, call.on));
+      call.resource->Replace(std::move(table));
       return Status();
     }));
   }
@@ -208,55 +216,87 @@ class EmbeddingImportOp : public EmbeddingKernel {
   bool replace_ = true;
 };
 
-class EmbeddingRestartSlotsOp : public EmbeddingKernel {
+class RestartSlotsOp : public TableKernel {
  public:
-  explicit EmbeddingRestartSlotsOp(OpKernelConstruction* ctx)
-      : EmbeddingKernel(ctx) {
+  explicit RestartSlotsOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
   }
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore*) override {
-    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+  absl::Status RunOn(const TableCall& call) override {
     const auto& [optimizer, keep] = attributes_;
-    std::shared_ptr<EmbeddingStore> store;
+    std::shared_ptr<Table> table;
     std::string former;
     for (bool done = false; !done;) {
-      store = resource->store();
-      if (!store->NeedsRestart(optimizer, keep)) break;
+      table = call.resource->table();
+      if (!table->NeedsRestart(optimizer, keep)) break;
       // Outside of the flip, which must not wait for a snapshot.
-      store->WaitForSnapshot();
+      table->WaitForSnapshot();
       LODESTAR_TRY(ToTensorFlow(StepGate::Global().Flip([&] {
         // If an import or a restore has replaced the table, look again.
-        if (resource->store() != store) return Status();
-        return store->RestartSlots(attributes_.optimizer, attributes_.keep,
-                                   &done, &former);
+        if (call.resource->table() != table) return Status();
+        return table->RestartSlots(attributes_.optimizer, attributes_.keep,
+                                   &done, &former, call.on);
       })));
     }
-    LODESTAR_TRY(OutputScalar(ctx, 0, former));
-    return OutputScalar(ctx, 1, store->CheckOptimizer(optimizer).ok());
+    LODESTAR_TRY(OutputScalar(call.ctx, 0, former));
+    return OutputScalar(call.ctx, 1, table->CheckOptimizer(optimizer).ok());
   }
 
  private:
   RestartAttributes attributes_;
 };
 
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingInsertOrAssign);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingRemove);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingClear);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingRemoveAll);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingCompact);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingSize);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingFrequency);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingStep);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingSetStep);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingReleaseStep);
-LODESTAR_REGISTER(EmbeddingStats);
-LODESTAR_REGISTER(EmbeddingInspect);
-LODESTAR_REGISTER(EmbeddingEvict);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(EmbeddingDecayFrequencies);
-LODESTAR_REGISTER(EmbeddingRestartSlots);
-LODESTAR_REGISTER(EmbeddingExport);
-LODESTAR_REGISTER(EmbeddingImport);
+#define LODESTAR_TABLE_OP(name, kernel, ...)       \
+  LODESTAR_REGISTER_TABLE(Embedding##name, kernel, \
+                          .HostMemory("handle") __VA_ARGS__)
+
+LODESTAR_TABLE_OP(InsertOrAssign, TableFunctionKernel<RunInsertOrAssign>);
+LODESTAR_TABLE_OP(Remove, TableFunctionKernel<RunRemove>, .HostMemory("count"));
+LODESTAR_TABLE_OP(Clear, TableFunctionKernel<RunClear>);
+LODESTAR_TABLE_OP(RemoveAll, TableFunctionKernel<RunRemoveAll>);
+LODESTAR_TABLE_OP(Compact, TableFunctionKernel<RunCompact>,
+                  .HostMemory("bytes"));
+LODESTAR_TABLE_OP(Size, TableFunctionKernel<RunSize>, .HostMemory("size"));
+LODESTAR_TABLE_OP(Frequency, TableFunctionKernel<RunFrequency>);
+LODESTAR_TABLE_OP(Step, TableFunctionKernel<RunStep>, .HostMemory("step"));
+LODESTAR_TABLE_OP(SetStep, TableFunctionKernel<RunSetStep>,
+                  .HostMemory("step"));
+LODESTAR_TABLE_OP(ReleaseStep, TableFunctionKernel<RunReleaseStep>);
+LODESTAR_TABLE_OP(DecayFrequencies, TableFunctionKernel<RunDecayFrequencies>,
+                  .HostMemory("rate"));
+LODESTAR_TABLE_OP(Stats, StatsOp, .HostMemory("stats").HostMemory("shards"));
+LODESTAR_TABLE_OP(Evict, EvictOp, .HostMemory("count"));
+LODESTAR_TABLE_OP(RestartSlots, RestartSlotsOp,
+                  .HostMemory("former").HostMemory("fits"));
+LODESTAR_TABLE_OP(Inspect, InspectOp,
+                  .HostMemory("ids")
+                      .HostMemory("rows")
+                      .HostMemory("slots")
+                      .HostMemory("slot_names")
+                      .HostMemory("frequencies")
+                      .HostMemory("last_seen")
+                      .HostMemory("shards")
+                      .HostMemory("states"));
+
+// Tensors of EmbeddingExport and EmbeddingImport, except the handle.
+#define LODESTAR_ROWS_ON_HOST          \
+  .HostMemory("ids")                   \
+      .HostMemory("rows")              \
+      .HostMemory("slots")             \
+      .HostMemory("frequencies")       \
+      .HostMemory("last_seen")         \
+      .HostMemory("optimizer")         \
+      .HostMemory("slot_names")        \
+      .HostMemory("slot_inits")        \
+      .HostMemory("counters")          \
+      .HostMemory("pending_ids")       \
+      .HostMemory("pending_sightings") \
+      .HostMemory("pending_last_seen") \
+      .HostMemory("sketch")            \
+      .HostMemory("shared_rows")       \
+      .HostMemory("shared_slots")
+
+LODESTAR_TABLE_OP(Export, ExportOp, LODESTAR_ROWS_ON_HOST);
+LODESTAR_TABLE_OP(Import, ImportOp, LODESTAR_ROWS_ON_HOST);
 
 }  // namespace
 }  // namespace lodestar

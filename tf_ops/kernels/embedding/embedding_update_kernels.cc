@@ -10,7 +10,6 @@
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/update_log.h"
 #include "tf_ops/core/collection/embedding_gradient.h"
-#include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -36,7 +35,11 @@ class EmbeddingUniqueOp : public Kernel {
     std::vector<int64_t> unique;
     BatchUnique(FlatSpan<int64_t>(ids), use_padding_ ? &padding_id_ : nullptr,
                 &unique, FlatSpan<int64_t>(positions));
-    return OutputVector(ctx, 0, unique);
+    Tensor ids_out;
+    LookupPlan* plan = nullptr;
+    LODESTAR_TRY(CopyUniqueIds(ctx, unique, &ids_out, &plan));
+    ctx->set_output(0, ids_out);
+    return absl::OkStatus();
   }
 
  private:
@@ -106,19 +109,19 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
 
   template <typename C>
   absl::Status CheckSums(OpKernelContext* ctx, EmbeddingStore* store) const {
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
+    const Tensor& ids = ctx->input(1);
     const C* gradients = ctx->input(2).flat<C>().data();
     const int dim = store->dim();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    const C limit = LimitOfTerms<C>(ids.size(), additions_);
-    if (AllWithin(gradients, ids.size(), dim, limit, &parallel)) {
+    const C limit = LimitOfTerms<C>(ids.NumElements(), additions_);
+    if (AllWithin(gradients, ids.NumElements(), dim, limit, &parallel)) {
       return absl::OkStatus();
     }
-    SummedGradients<C> summed;
-    LODESTAR_TRY(summed.Sum(ctx, ids, gradients, dim, &parallel));
+    UniqueGradients<C> summed;
+    LODESTAR_TRY(summed.Init(ctx, ids, ctx->input(2), dim, &parallel));
     std::vector<int64_t> kept;
     LODESTAR_TRY(
-        KeepFinite("raise", summed.ids, {}, summed.sums, *store, &kept));
+        KeepFinite("raise", summed.ids(), {}, summed.rows(), *store, &kept));
     return additions_ > 0 ? CheckAdditions(*store, summed, &parallel)
                           : absl::OkStatus();
   }
@@ -127,17 +130,18 @@ class EmbeddingCheckApplyOp : public EmbeddingKernel {
   // LimitOfTerms.
   template <typename C>
   static absl::Status CheckAdditions(const EmbeddingStore& store,
-                                     const SummedGradients<C>& summed,
+                                     const UniqueGradients<C>& summed,
                                      const ParallelFor* parallel) {
     const int dim = store.dim();
-    std::vector<C> rows(summed.ids.size() * dim);
-    store.Find(summed.ids, nullptr, Missing(), rows.data(), nullptr, parallel);
-    for (size_t i = 0; i < summed.ids.size(); ++i) {
+    std::vector<C> rows(summed.ids().size() * dim);
+    store.Find(summed.ids(), nullptr, Missing(), rows.data(), nullptr,
+               parallel);
+    for (int64_t i = 0; i < summed.ids().size(); ++i) {
       C* row = rows.data() + i * dim;
-      for (int c = 0; c < dim; ++c) row[c] += summed.sums[i * dim + c];
+      for (int c = 0; c < dim; ++c) row[c] += summed.rows()[i * dim + c];
       if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
       return InvalidArgumentError(
-          "the accumulated gradients of id ", summed.ids[i],
+          "the accumulated gradients of id ", summed.ids()[i],
           " exceed half of the largest number; no row was changed.");
     }
     return absl::OkStatus();
@@ -197,10 +201,10 @@ struct UpdateTensors {
 // it.
 class CheckedUpdate {
  public:
-  // `found`: the lookup result for the ids; may be empty. Call KeepFinite next.
+  // Call KeepFinite next.
   static absl::Status Create(OpKernelContext* ctx, const UpdateTensors& tensors,
                              std::shared_ptr<const UpdateAttributes> attributes,
-                             const EmbeddingStore& store, FoundBatch found,
+                             const EmbeddingStore& store,
                              std::unique_ptr<CheckedUpdate>* made);
   virtual ~CheckedUpdate() = default;
 
@@ -209,19 +213,9 @@ class CheckedUpdate {
                               const ParallelFor* parallel) const = 0;
   // Drops non-finite gradients, or returns InvalidArgument if they are errors.
   virtual absl::Status KeepFinite(const EmbeddingStore& store) = 0;
-
   // The update for core. Valid while this exists.
-  EmbeddingStore::TableUpdate On(EmbeddingStore* store) const {
-    return {store,
-            ids_,
-            sums_,
-            attributes_->optimizer,
-            &optimizer_,
-            attributes_->slot_inits,
-            attributes_->create_missing,
-            next_step_,
-            refs_};
-  }
+  virtual EmbeddingStore::TableUpdate On(EmbeddingStore* store) const = 0;
+
   // Counts events. Call after the update.
   void Count(EmbeddingStore* store) const {
     store->CountNonfiniteGradients(nonfinite_);
@@ -236,12 +230,6 @@ class CheckedUpdate {
   }
 
  protected:
-  std::shared_ptr<const UpdateAttributes> attributes_;
-  SparseOptimizer optimizer_;
-  int64_t next_step_ = 0;
-  std::vector<int64_t> ids_;  // unique
-  const void* sums_ = nullptr;
-  std::vector<RowRef> refs_;  // places of their rows; empty: unknown
   int64_t nonfinite_ = 0;
 };
 
@@ -251,71 +239,62 @@ class CheckedUpdateAs final : public CheckedUpdate {
  public:
   absl::Status Init(OpKernelContext* ctx, const UpdateTensors& tensors,
                     std::shared_ptr<const UpdateAttributes> attributes,
-                    const EmbeddingStore& store, FoundBatch found) {
+                    const EmbeddingStore& store) {
     attributes_ = std::move(attributes);
     LODESTAR_TRY(ToTensorFlow(SparseOptimizer::Create(
         attributes_->optimizer, FlatSpan<float>(tensors.hyperparameters),
         &optimizer_)));
     next_step_ = tensors.next_step.scalar<int64_t>()();
-    gradients_ = tensors.gradients;
-    const C* gradients = gradients_.flat<C>().data();
-    if (found.ids.empty()) {
-      const ParallelFor parallel = IntraOpParallelFor(ctx);
-      LODESTAR_TRY(summed_.Sum(ctx, FlatSpan<int64_t>(tensors.ids), gradients,
-                               store.dim(), &parallel));
-      ids_ = std::move(summed_.ids);
-      sums_ = summed_.sums;
-    } else {
-      ids_ = std::move(found.ids);
-      refs_ = std::move(found.refs);
-      sums_ = gradients;
-    }
-    return absl::OkStatus();
+    const ParallelFor parallel = IntraOpParallelFor(ctx);
+    return gradients_.Init(ctx, tensors.ids, tensors.gradients, store.dim(),
+                           &parallel);
   }
 
   bool IsSurelyFinite(const EmbeddingStore& store,
                       const ParallelFor* parallel) const override {
     return attributes_->nonfinite == "pass" ||
-           SurelyFinite(store, sums(), ids_.size(), parallel);
+           SurelyFinite(store, gradients_.rows(), gradients_.ids().size(),
+                        parallel);
   }
 
   absl::Status KeepFinite(const EmbeddingStore& store) override {
-    const int dim = store.dim();
     std::vector<int64_t> kept;
-    LODESTAR_TRY(lodestar::KeepFinite(attributes_->nonfinite, ids_, {}, sums(),
-                                      store, &kept));
-    nonfinite_ = ids_.size() - kept.size();
-    finite_.resize(kept.size() * dim);
-    for (size_t k = 0; k < kept.size(); ++k) {
-      ids_[k] = ids_[kept[k]];
-      if (!refs_.empty()) refs_[k] = refs_[kept[k]];
-      std::copy_n(sums() + kept[k] * dim, dim, finite_.data() + k * dim);
-    }
-    ids_.resize(kept.size());
-    if (!refs_.empty()) refs_.resize(kept.size());
-    sums_ = finite_.data();
+    LODESTAR_TRY(lodestar::KeepFinite(attributes_->nonfinite, gradients_.ids(),
+                                      {}, gradients_.rows(), store, &kept));
+    nonfinite_ = gradients_.ids().size() - kept.size();
+    gradients_.Keep(kept);
     return absl::OkStatus();
   }
 
- private:
-  const C* sums() const { return static_cast<const C*>(sums_); }
+  EmbeddingStore::TableUpdate On(EmbeddingStore* store) const override {
+    const LookupPlan* const plan = gradients_.plan();
+    return {store,
+            gradients_.ids(),
+            gradients_.rows(),
+            attributes_->optimizer,
+            &optimizer_,
+            attributes_->slot_inits,
+            attributes_->create_missing,
+            next_step_,
+            plan == nullptr ? Span<const RowRef>() : store->RefsOf(*plan)};
+  }
 
-  Tensor gradients_;  // owns the sums, if they are not in memory of their own
-  SummedGradients<C> summed_;
-  std::vector<C> finite_;
+ private:
+  std::shared_ptr<const UpdateAttributes> attributes_;
+  SparseOptimizer optimizer_;
+  int64_t next_step_ = 0;
+  UniqueGradients<C> gradients_;
 };
 
 absl::Status CheckedUpdate::Create(
     OpKernelContext* ctx, const UpdateTensors& tensors,
     std::shared_ptr<const UpdateAttributes> attributes,
-    const EmbeddingStore& store, FoundBatch found,
-    std::unique_ptr<CheckedUpdate>* made) {
+    const EmbeddingStore& store, std::unique_ptr<CheckedUpdate>* made) {
   LODESTAR_TRY(tensors.Check(store));
   absl::Status status;
   VisitUpdateType(store, [&](auto zero) {
     auto update = std::make_unique<CheckedUpdateAs<decltype(zero)>>();
-    status = update->Init(ctx, tensors, std::move(attributes), store,
-                          std::move(found));
+    status = update->Init(ctx, tensors, std::move(attributes), store);
     *made = std::move(update);
   });
   return status;
@@ -331,9 +310,8 @@ class EmbeddingApplyOp : public StepKernel {
                              EmbeddingStore* store) override {
     const UpdateTensors tensors = UpdateTensors::Of(ctx, 1);
     std::unique_ptr<CheckedUpdate> update;
-    LODESTAR_TRY(CheckedUpdate::Create(
-        ctx, tensors, attributes_, *store,
-        store->TakeFound(FlatSpan<int64_t>(tensors.ids)), &update));
+    LODESTAR_TRY(
+        CheckedUpdate::Create(ctx, tensors, attributes_, *store, &update));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (!update->IsSurelyFinite(*store, &parallel)) {
       LODESTAR_TRY(update->KeepFinite(*store));
@@ -406,19 +384,17 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
     for (int t = 0; t < num_tables; ++t) {
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
-      stores[t] = resource->store();
+      LODESTAR_TRY(resource->GetStore(&stores[t]));
     }
     std::vector<std::unique_ptr<CheckedUpdate>> updates(num_tables);
     for (int t = 0; t < num_tables; ++t) {
       const UpdateTensors tensors =
           UpdateTensors::Of(ctx, num_tables + t, num_tables);
-      LODESTAR_TRY(WithTableName(
-          ctx,
-          CheckedUpdate::Create(
-              ctx, tensors, attributes_[t], *stores[t],
-              stores[t]->TakeFound(FlatSpan<int64_t>(tensors.ids)),
-              &updates[t]),
-          t));
+      LODESTAR_TRY(
+          WithTableName(ctx,
+                        CheckedUpdate::Create(ctx, tensors, attributes_[t],
+                                              *stores[t], &updates[t]),
+                        t));
     }
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     std::vector<char> finite(num_tables, 0);
@@ -462,11 +438,8 @@ class EmbeddingStageOp : public EmbeddingKernel {
   absl::Status Stage(OpKernelContext* ctx, const EmbeddingStore& store) const {
     LODESTAR_TRY(ToTensorFlow(store.CheckOptimizer(attached_)));
     std::unique_ptr<CheckedUpdate> made;
-    // Passes no found rows: when the update is written, the resource may hold
-    // another store.
     LODESTAR_TRY(CheckedUpdate::Create(ctx, UpdateTensors::Of(ctx, 1),
-                                       attributes_, store, FoundBatch(),
-                                       &made));
+                                       attributes_, store, &made));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     if (!made->IsSurelyFinite(store, &parallel)) {
       LODESTAR_TRY(made->KeepFinite(store));
@@ -482,7 +455,9 @@ class EmbeddingStageOp : public EmbeddingKernel {
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
               attempt, name, [update, resource](const ParallelFor* parallel) {
-                return update->Apply(resource->store().get(), parallel);
+                std::shared_ptr<EmbeddingStore> store;
+                LODESTAR_RETURN_IF_ERROR(resource->GetStore(&store));
+                return update->Apply(store.get(), parallel);
               });
         });
   }

@@ -58,7 +58,8 @@ class StepKernel : public AsyncOpKernel {
     ctx->SetStatus(WithoutBadAlloc([&] {
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-      const std::shared_ptr<EmbeddingStore> store = resource->store();
+      std::shared_ptr<EmbeddingStore> store;
+      LODESTAR_TRY(resource->GetStore(&store));
       return WithTableName(ctx, ComputeInStep(ctx, store.get()));
     }));
   }

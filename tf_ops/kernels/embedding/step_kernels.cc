@@ -40,17 +40,17 @@ class BeginStepOp : public AsyncOpKernel {
 
 absl::Status MoveSteps(OpKernelContext* ctx) {
   const int num_tables = (ctx->num_inputs() - 1) / 2;
-  std::vector<std::shared_ptr<EmbeddingStore>> stores;
-  std::vector<EmbeddingStore::NextStep> steps;
+  std::vector<std::shared_ptr<Table>> tables;
+  std::vector<Table::NextStep> steps;
   for (int i = 1; i <= num_tables; ++i) {
     tensorflow::core::RefCountPtr<EmbeddingResource> resource;
     LODESTAR_TRY(FindResource(ctx, ctx->input(i), &resource));
     const Tensor& next_step = ctx->input(num_tables + i);
     LODESTAR_TRY(CheckRank(next_step, "next_steps", 0));
-    stores.push_back(resource->store());
-    steps.push_back({stores.back().get(), next_step.scalar<int64_t>()()});
+    tables.push_back(resource->table());
+    steps.push_back({tables.back().get(), next_step.scalar<int64_t>()()});
   }
-  EmbeddingStore::MoveSteps(steps);
+  Table::MoveSteps(steps);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 
@@ -79,27 +80,69 @@ inline absl::Status NonfiniteError(int64_t id) {
                               kWhyNonfinite);
 }
 
-// Gradients summed by id, in the order of the ids.
+// The gradients of an update, summed by id, in the order of first occurrence.
+// Ids that a lookup or EmbeddingUnique made are known to be unique, so their
+// gradients are used as they are.
 template <typename C>
-struct SummedGradients {
-  std::vector<int64_t> ids;  // unique
-  const C* sums = nullptr;   // [U, D]: the gradients themselves or `memory`
-  Tensor memory;
-
-  absl::Status Sum(OpKernelContext* ctx, Span<const int64_t> of,
-                   const C* gradients, int dim, const ParallelFor* parallel) {
-    std::vector<int64_t> positions(of.size());
-    BatchUnique(of, nullptr, &ids, positions);
-    const int64_t count = static_cast<int64_t>(ids.size());
-    sums = gradients;
-    if (count == of.size()) return absl::OkStatus();
-    LODESTAR_TRY(ctx->allocate_temp(tensorflow::DataTypeToEnum<C>::value,
-                                    TensorShape({count, dim}), &memory));
-    C* out = memory.flat<C>().data();
-    SumByPosition(gradients, positions, count, dim, out, parallel);
-    sums = out;
+class UniqueGradients {
+ public:
+  // `ids` is [N] and `gradients` [N, dim]. Keeps both alive if necessary.
+  absl::Status Init(OpKernelContext* ctx, const Tensor& ids,
+                    const Tensor& gradients, int dim,
+                    const ParallelFor* parallel) {
+    dim_ = dim;
+    plan_ = PlanOf(ids);
+    if (plan_ != nullptr) {
+      ids_ = FlatSpan<int64_t>(ids);
+    } else {
+      std::vector<int64_t> positions(ids.NumElements());
+      BatchUnique(FlatSpan<int64_t>(ids), nullptr, &own_ids_, positions);
+      ids_ = own_ids_;
+      if (ids_.size() < ids.NumElements()) {
+        LODESTAR_TRY(ctx->allocate_temp(tensorflow::DataTypeToEnum<C>::value,
+                                        TensorShape({ids_.size(), dim}),
+                                        &rows_tensor_));
+        C* const sums = rows_tensor_.flat<C>().data();
+        SumByPosition(gradients.flat<C>().data(), positions, ids_.size(), dim,
+                      sums, parallel);
+        rows_ = sums;
+        return absl::OkStatus();
+      }
+    }
+    id_tensor_ = ids;
+    rows_tensor_ = gradients;
+    rows_ = rows_tensor_.flat<C>().data();
     return absl::OkStatus();
   }
+
+  Span<const int64_t> ids() const { return ids_; }
+  const C* rows() const { return rows_; }  // [U, dim]
+  // The plan of the lookup that found these ids, or null.
+  const LookupPlan* plan() const { return plan_; }
+
+  // Drops all but the ids with these indices, ascending.
+  void Keep(const std::vector<int64_t>& kept) {
+    std::vector<int64_t> ids;
+    for (size_t k = 0; k < kept.size(); ++k) {
+      ids.push_back(ids_[kept[k]]);
+      own_rows_.insert(own_rows_.end(), rows_ + kept[k] * dim_,
+                       rows_ + (kept[k] + 1) * dim_);
+    }
+    own_ids_ = std::move(ids);
+    ids_ = own_ids_;
+    rows_ = own_rows_.data();
+    plan_ = nullptr;
+  }
+
+ private:
+  int dim_ = 0;
+  Span<const int64_t> ids_;
+  const C* rows_ = nullptr;
+  const LookupPlan* plan_ = nullptr;
+  Tensor id_tensor_;
+  Tensor rows_tensor_;
+  std::vector<int64_t> own_ids_;
+  std::vector<C> own_rows_;
 };
 
 // Returns InvalidArgument unless `tensor`, of input `name`, has the dtype in

@@ -69,7 +69,7 @@ inline absl::Status ReadTables(OpKernelContext* ctx,
     TableInput& table = (*tables)[t];
     LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
     LODESTAR_TRY(FindResource(ctx, handles[t], &table.resource));
-    table.store = table.resource->store();
+    LODESTAR_TRY(table.resource->GetStore(&table.store));
     for (int u = 0; u < t; ++u) {
       if ((*tables)[u].resource.get() != table.resource.get()) continue;
       return InvalidArgumentError("`handles[", u, "]` and `handles[", t,

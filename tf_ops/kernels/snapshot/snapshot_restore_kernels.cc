@@ -56,7 +56,8 @@ class LoadedTables {
     return StepGate::Global().Flip([&] {
       mutex_.AssertHeld();
       for (size_t t = 0; t < tables_.size(); ++t) {
-        tables_[t].store = tables_[t].resource->store();
+        tables_[t].store = std::static_pointer_cast<EmbeddingStore>(
+            tables_[t].resource->table());
         tables_[t].resource->Replace(std::move(stores_[t]));
       }
       stores_.clear();

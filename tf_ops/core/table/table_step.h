@@ -1,7 +1,7 @@
 // TableStep: the step counter of a table, used to date occurrences.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
+#ifndef LODESTAR_TF_OPS_CORE_TABLE_TABLE_STEP_H_
+#define LODESTAR_TF_OPS_CORE_TABLE_TABLE_STEP_H_
 
 #include <algorithm>
 #include <atomic>
@@ -47,4 +47,4 @@ class TableStep {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_TABLE_STEP_H_
+#endif  // LODESTAR_TF_OPS_CORE_TABLE_TABLE_STEP_H_

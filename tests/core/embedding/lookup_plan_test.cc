@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/found_rows.h"
+#include "tf_ops/core/embedding/lookup_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <memory>
 #include <random>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tests/core/testing/threads.h"
@@ -19,55 +18,6 @@ namespace {
 constexpr int kDim = 6;
 constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
                                                      /*count_frequency=*/true};
-
-FoundBatch Batch(const std::vector<int64_t>& ids, uint32_t shard = 0) {
-  return {ids, std::vector<RowRef>(ids.size(), RowRef{shard})};
-}
-
-TEST(FoundRowsTest, ABatchIsTakenOnce) {
-  FoundRows rows;
-  rows.Keep(Batch({1, 2, 3}, 7));
-  const FoundBatch taken = rows.Take(std::vector<int64_t>{1, 2, 3});
-  EXPECT_EQ(taken.ids, (std::vector<int64_t>{1, 2, 3}));
-  ASSERT_EQ(taken.refs.size(), 3u);
-  EXPECT_EQ(taken.refs[2].shard, 7u);
-  EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 2, 3}).ids.empty());
-}
-
-TEST(FoundRowsTest, OtherIdsAreNotFound) {
-  const std::vector<std::vector<int64_t>> others = {
-      {}, {1}, {1, 2}, {1, 2, 3, 4}, {1, 3, 2}, {2, 1, 3}, {1, 5, 3}};
-  for (const auto& other : others) {
-    FoundRows rows;
-    rows.Keep(Batch({}));
-    rows.Keep(Batch({1, 2, 3}));
-    EXPECT_TRUE(rows.Take(other).ids.empty()) << other.size();
-    EXPECT_TRUE(rows.Take(other).refs.empty()) << other.size();
-  }
-}
-
-TEST(FoundRowsTest, TheNewestIsTakenAndTheOldestForgotten) {
-  FoundRows rows;
-  for (uint32_t i = 0; i <= FoundRows::kBatches; ++i) {
-    rows.Keep(Batch({1, i == 0 ? 0 : 2}, i));
-  }
-  EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 0}).ids.empty());
-  for (uint32_t i = FoundRows::kBatches; i > 0; --i) {
-    EXPECT_EQ(rows.Take(std::vector<int64_t>{1, 2}).refs.at(0).shard, i);
-  }
-  EXPECT_TRUE(rows.Take(std::vector<int64_t>{1, 2}).ids.empty());
-}
-
-TEST(FoundRowsTest, LargeBatchesAreNotKept) {
-  FoundRows rows;
-  std::vector<int64_t> ids(FoundRows::kMostIds + 1);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
-  rows.Keep(Batch(ids));
-  EXPECT_TRUE(rows.Take(ids).ids.empty());
-  ids.pop_back();
-  rows.Keep(Batch(ids));
-  EXPECT_EQ(rows.Take(ids).ids, ids);
-}
 
 std::unique_ptr<EmbeddingStore> MakeStore(const TablePolicies& policies = {}) {
   RowInitializer initializer;
@@ -102,18 +52,18 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
   const std::vector<float> rows(some.size() * kDim, 0.5f);
   switch (seed % 6) {
     case 0:
-      EXPECT_TRUE(store->Remove(some, &number).ok());
+      EXPECT_TRUE(store->Remove(some, &number, {}).ok());
       break;
     case 1:
-      EXPECT_TRUE(store->Remove(some, &number).ok());
+      EXPECT_TRUE(store->Remove(some, &number, {}).ok());
       EXPECT_TRUE(store->InsertOrAssign(some, rows.data(), nullptr).ok());
       break;
     case 2:
-      EXPECT_TRUE(store->Remove(some, &number).ok());
-      EXPECT_TRUE(store->Compact(&number).ok());
+      EXPECT_TRUE(store->Remove(some, &number, {}).ok());
+      EXPECT_TRUE(store->Compact(&number, {}).ok());
       break;
     case 3:
-      EXPECT_TRUE(store->Clear().ok());
+      EXPECT_TRUE(store->Clear({}).ok());
       EXPECT_TRUE(store->InsertOrAssign(some, rows.data(), nullptr).ok());
       break;
     case 4: {
@@ -128,7 +78,19 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
   }
 }
 
-TEST(FoundRowsTest, AnUpdateFindsRowsThatMoved) {
+TEST(LookupPlanTest, AnotherStoreHasNoUseForAPlan) {
+  const auto store = MakeStore();
+  const std::vector<int64_t> ids = {1, 2, 3};
+  LookupPlan plan = store->PlanOf(std::vector<RowRef>(ids.size()));
+  ASSERT_TRUE(store->FindOrInsert(ids, kTraining, plan.refs, nullptr).ok());
+  EXPECT_EQ(store->RefsOf(plan).size(), 3);
+  EXPECT_TRUE(store->RefsOf(LookupPlan()).empty());
+  // It may get the address of the first one.
+  const auto other = MakeStore();
+  EXPECT_TRUE(other->RefsOf(plan).empty());
+}
+
+TEST(LookupPlanTest, AnUpdateFindsRowsThatMoved) {
   const ParallelFor threads = Threads(3);
   for (const bool create : {false, true}) {
     const auto known = MakeStore();
@@ -157,8 +119,8 @@ TEST(FoundRowsTest, AnUpdateFindsRowsThatMoved) {
       std::vector<int64_t> all(400);
       for (int64_t i = 0; i < 400; ++i) all[i] = i - 200;
       InspectedIds found, wanted;
-      ASSERT_TRUE(known->Inspect(all, &found).ok());
-      ASSERT_TRUE(searched->Inspect(all, &wanted).ok());
+      ASSERT_TRUE(known->Inspect(all, &found, {}).ok());
+      ASSERT_TRUE(searched->Inspect(all, &wanted, {}).ok());
       ASSERT_EQ(found.states, wanted.states) << round;
       ASSERT_TRUE(found.values == wanted.values) << round;
       ASSERT_TRUE(found.slots == wanted.slots) << round;
@@ -166,7 +128,7 @@ TEST(FoundRowsTest, AnUpdateFindsRowsThatMoved) {
   }
 }
 
-TEST(FoundRowsTest, NoUpdateIsLostWhileRowsMove) {
+TEST(LookupPlanTest, NoUpdateIsLostWhileRowsMove) {
   const auto store = MakeStore();
   constexpr int64_t kIds = 300;
   std::vector<int64_t> ids(kIds);
@@ -184,14 +146,12 @@ TEST(FoundRowsTest, NoUpdateIsLostWhileRowsMove) {
       ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
       const std::vector<float> gradients(kIds * kDim, -1.0f);
       for (int i = 0; i < kRounds; ++i) {
-        FoundBatch batch = {ids, std::vector<RowRef>(kIds)};
+        LookupPlan plan = store->PlanOf(std::vector<RowRef>(kIds));
         ASSERT_TRUE(
-            store->FindOrInsert(ids, kTraining, batch.refs, nullptr).ok());
-        store->KeepFound(std::move(batch));
-        batch = store->TakeFound(ids);
+            store->FindOrInsert(ids, kTraining, plan.refs, nullptr).ok());
         ASSERT_TRUE(store
                         ->Apply(ids, gradients.data(), "sgd", sgd, {}, false,
-                                -1, nullptr, batch.refs)
+                                -1, nullptr, store->RefsOf(plan))
                         .ok());
       }
       --left;
@@ -203,8 +163,8 @@ TEST(FoundRowsTest, NoUpdateIsLostWhileRowsMove) {
   const std::vector<float> rows(others.size() * kDim);
   for (int64_t number = 0; left > 0;) {
     ASSERT_TRUE(store->InsertOrAssign(others, rows.data(), nullptr).ok());
-    ASSERT_TRUE(store->Remove(others, &number).ok());
-    ASSERT_TRUE(store->Compact(&number).ok());
+    ASSERT_TRUE(store->Remove(others, &number, {}).ok());
+    ASSERT_TRUE(store->Compact(&number, {}).ok());
   }
   for (std::thread& caller : callers) caller.join();
   std::vector<float> values(kIds * kDim);

@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/table_step.h"
+#include "tf_ops/core/table/table_step.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/embedding_rows.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 #include <gtest/gtest.h>
 

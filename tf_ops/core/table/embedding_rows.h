@@ -1,7 +1,7 @@
 // The content of a table, for export and import.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_ROWS_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_ROWS_H_
+#ifndef LODESTAR_TF_OPS_CORE_TABLE_EMBEDDING_ROWS_H_
+#define LODESTAR_TF_OPS_CORE_TABLE_EMBEDDING_ROWS_H_
 
 #include <cstdint>
 #include <vector>
@@ -68,4 +68,4 @@ Status MoreThanMaxRows(int64_t rows, int64_t max_rows);
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_ROWS_H_
+#endif  // LODESTAR_TF_OPS_CORE_TABLE_EMBEDDING_ROWS_H_

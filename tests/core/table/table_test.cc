@@ -1,0 +1,122 @@
+#include "tf_ops/core/table/table.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+std::unique_ptr<Table> MakeTable() {
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(EmbeddingStore::Create(2, 4, RowInitializer(), &store).ok());
+  return store;
+}
+
+TEST(TableTest, OptionsOutOfRangeAreErrors) {
+  EXPECT_TRUE(Table::CheckOptions(kMaxDim, TablePolicies()).ok());
+  EXPECT_EQ(Table::CheckOptions(0, TablePolicies()).message(),
+            "`dim` must be in [1, 65536], got 0.");
+  TablePolicies policies;
+  policies.eviction.max_rows = -1;
+  EXPECT_EQ(Table::CheckOptions(1, policies).message(),
+            "`max_rows` must be at least 0, got -1.");
+}
+
+TEST(TableTest, AnExecutionHoldsWhatItIsMadeFrom) {
+  EXPECT_EQ(Execution().parallel(), nullptr);
+  const ParallelFor parallel;
+  EXPECT_EQ(Execution(&parallel).parallel(), &parallel);
+}
+
+TEST(TableTest, StepsOfSeveralTablesMove) {
+  const std::unique_ptr<Table> tables[] = {MakeTable(), MakeTable(),
+                                           MakeTable()};
+  tables[1]->SetStep(7);
+  const std::vector<Table::NextStep> steps = {
+      {tables[0].get(), 5},
+      {tables[1].get(), 9},
+      {tables[2].get(), Table::kSameStep}};
+  Table::MoveSteps(steps);
+  EXPECT_EQ(tables[0]->step(), 5);
+  EXPECT_EQ(tables[1]->step(), 7);
+  EXPECT_EQ(tables[2]->step(), 0);
+  tables[1]->ReleaseStep();
+  Table::MoveSteps(steps);
+  EXPECT_EQ(tables[0]->step(), 6);
+  EXPECT_EQ(tables[1]->step(), 9);
+}
+
+TEST(TableTest, ReadsAndBatchesAreCountedUntilTheyAreSubtracted) {
+  const std::unique_ptr<Table> table = MakeTable();
+  const std::vector<float> rows = {1, 2, 3, 4};
+  ASSERT_TRUE(
+      table->InsertOrAssign(std::vector<int64_t>{3, 5}, rows.data(), {}).ok());
+  std::vector<float> read(4);
+  bool found[2];
+  ASSERT_TRUE(table
+                  ->FindRows(std::vector<int64_t>{5, 4}, nullptr, Missing(),
+                             read.data(), found, {})
+                  .ok());
+  EXPECT_EQ(read, (std::vector<float>{3, 4, 0, 0}));
+  EXPECT_TRUE(found[0] && !found[1]);
+  table->CountBatch(9, 6, 2);
+  table->CountNonfiniteGradients(1);
+  EmbeddingStats stats;
+  ASSERT_TRUE(table->ReadStats(&stats, {}).ok());
+  int64_t size = 0;
+  ASSERT_TRUE(table->ReadSize(&size, {}).ok());
+  EXPECT_EQ(size, 2);
+  EXPECT_EQ(stats.rows, 2);
+  EXPECT_EQ(stats.count(Event::kReadHits), 1);
+  EXPECT_EQ(stats.count(Event::kReadMisses), 1);
+  EXPECT_EQ(stats.count(Event::kIds), 9);
+  EXPECT_EQ(stats.count(Event::kUniqueIds), 6);
+  EXPECT_EQ(stats.count(Event::kPadding), 2);
+  EXPECT_EQ(stats.count(Event::kNonfiniteGradients), 1);
+  table->SubtractEvents(stats);
+  ASSERT_TRUE(table->ReadStats(&stats, {}).ok());
+  for (const int64_t count : stats.events) EXPECT_EQ(count, 0);
+}
+
+TEST(TableTest, AReplacementHoldsTheRowsAndTheLiveState) {
+  const std::unique_ptr<Table> table = MakeTable();
+  const std::vector<int64_t> ids = {8, 1};
+  const std::vector<float> values = {1, 2, 3, 4};
+  const std::vector<int64_t> numbers = {5, 6};
+  EmbeddingRowsView view;
+  view.ids = ids;
+  view.values = values;
+  view.frequencies = numbers;
+  view.last_seen = numbers;
+  std::unique_ptr<Table> next;
+  ASSERT_TRUE(table->CreateReplacement(view, {}, &next).ok());
+  table->SetStep(11);
+  table->CountBatch(3, 2, 1);
+  ASSERT_TRUE(next->CopyLiveState(*table, view, {}).ok());
+  EXPECT_EQ(next->step(), 11);
+  EmbeddingRows rows;
+  ASSERT_TRUE(next->Export(true, &rows, {}).ok());
+  EXPECT_EQ(rows.ids, (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{6, 5}));
+  ASSERT_TRUE(next->ExportIds(&rows, {}).ok());
+  EXPECT_EQ(rows.ids, (std::vector<int64_t>{1, 8}));
+  EXPECT_EQ(rows.values.size(), 0);
+  EmbeddingStats stats;
+  ASSERT_TRUE(next->ReadStats(&stats, {}).ok());
+  EXPECT_EQ(stats.count(Event::kIds), 3);
+}
+
+TEST(TableTest, AnUnsupportedOperationNamesItself) {
+  const Status status = UnsupportedOnGpu("admission");
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(),
+            "a table on a GPU does not support admission; place the table on a "
+            "CPU.");
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,72 @@
+#include "tf_ops/core/table/table.h"
+
+#include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/rows/admission.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kMostSharedRows = int64_t{1} << 30;
+
+}  // namespace
+
+Status Table::CheckOptions(int64_t dim, const TablePolicies& policies) {
+  if (dim < 1 || dim > kMaxDim) {
+    return InvalidArgument("`dim` must be in [1, ", kMaxDim, "], got ", dim,
+                           ".");
+  }
+  const AdmissionPolicy& admission = policies.admission;
+  const EvictionPolicy& eviction = policies.eviction;
+  const bool sketch = admission.kind == AdmissionPolicy::Kind::kCountingBloom;
+  const int64_t most = sketch ? CountingSketch::kMaxCount : 0xffffffffLL;
+  if (admission.min_count < 1 || admission.min_count > most) {
+    return InvalidArgument("`min_count` must be in [1, ", most, "], got ",
+                           admission.min_count, ".");
+  }
+  if (sketch && (admission.num_counters < 1 ||
+                 admission.num_counters > (int64_t{1} << 40))) {
+    return InvalidArgument("`num_counters` must be in [1, 2^40], got ",
+                           admission.num_counters, ".");
+  }
+  if (sketch && (admission.num_hashes < 1 || admission.num_hashes > 64)) {
+    return InvalidArgument("`num_hashes` must be in [1, 64], got ",
+                           admission.num_hashes, ".");
+  }
+  if (eviction.max_rows < 0) {
+    return InvalidArgument("`max_rows` must be at least 0, got ",
+                           eviction.max_rows, ".");
+  }
+  if (policies.shared_rows < 0 || policies.shared_rows > kMostSharedRows) {
+    return InvalidArgument("`shared_rows` must be in [0, 2^30], got ",
+                           policies.shared_rows, ".");
+  }
+  return Status();
+}
+
+void Table::MoveSteps(Span<const NextStep> steps) {
+  // Without this, concurrent steps could leave the steps of different calls in
+  // different tables.
+  static Mutex mutex;
+  MutexLock lock(&mutex);
+  for (const NextStep& next : steps) next.table->MoveStep(next.step);
+}
+
+void Table::CountBatch(int64_t ids, int64_t unique, int64_t padding) {
+  events_->Add(Event::kIds, ids);
+  events_->Add(Event::kUniqueIds, unique);
+  events_->Add(Event::kPadding, padding);
+}
+
+void Table::SubtractEvents(const EmbeddingStats& stats) {
+  for (int e = 0; e < kNumEvents; ++e) {
+    events_->Add(static_cast<Event>(e), -stats.events[e]);
+  }
+}
+
+Status UnsupportedOnGpu(const char* what) {
+  return Status(StatusCode::kUnimplemented,
+                StrCat("a table on a GPU does not support ", what,
+                       "; place the table on a CPU."));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,239 @@
+// Table: an embedding table, in host memory (EmbeddingStore) or in the memory
+// of one GPU (DeviceStore).
+
+#ifndef LODESTAR_TF_OPS_CORE_TABLE_TABLE_H_
+#define LODESTAR_TF_OPS_CORE_TABLE_TABLE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/span.h"
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table_events.h"
+#include "tf_ops/core/table/table_step.h"
+
+namespace lodestar {
+
+struct DeviceStream;  // tf_ops/core/device/device_memory.h
+
+// Where a call works: on threads of the host, or on a stream of a GPU. Refers
+// to its argument. Conversions are implicit, so that a caller passes either.
+class Execution {
+ public:
+  Execution() = default;  // on the calling thread
+  Execution(const ParallelFor* parallel) : parallel_(parallel) {}
+  Execution(const DeviceStream& stream) : stream_(&stream) {}
+
+  const ParallelFor* parallel() const { return parallel_; }
+  // Requires: made from a stream.
+  const DeviceStream& stream() const { return *stream_; }
+
+ private:
+  const ParallelFor* parallel_ = nullptr;
+  const DeviceStream* stream_ = nullptr;
+};
+
+// What a missing id reads.
+struct Missing {
+  // kShared: the id's shared row, or zeros in a table without shared rows.
+  enum class Kind { kZeros, kInitial, kVector, kShared };
+  Kind kind = Kind::kZeros;
+  const void* vector = nullptr;  // kVector: D values of the table's type
+};
+
+// Events count from the creation of the table or from the last reset.
+struct EmbeddingStats {
+  int64_t rows = 0;
+  int64_t index_bytes = 0;
+  int64_t row_bytes = 0;     // values and metadata
+  int64_t slot_bytes = 0;    // optimizer slots
+  int64_t policy_bytes = 0;  // memory of admission and eviction
+  int64_t capacity = 0;      // rows that fit into the allocated segments
+  int64_t max_rows = 0;      // the cap; 0: none
+  int64_t pending = 0;       // ids waiting for a row
+  std::array<int64_t, kNumEvents> events = {};
+  int64_t count(Event event) const { return events[static_cast<int>(event)]; }
+  struct Shard {
+    int64_t rows;
+    int64_t bytes;
+  };
+  std::vector<Shard> shards;
+};
+
+// All data of N ids, resident or not.
+struct InspectedIds {
+  enum State : int64_t { kMissing = 0, kPending = 1, kResident = 2 };
+  Numbers values;  // [N, D]; zeros for missing ids
+  Numbers slots;   // [S, N, D]
+  std::vector<std::string> slot_names;
+  std::vector<int64_t> frequencies;  // occurrences, also of pending ids
+  std::vector<int64_t> last_seen;    // -1: unknown
+  std::vector<int64_t> shards;
+  std::vector<int64_t> states;
+};
+
+// Thread-safe. Pointers and spans are to the table's memory, except those of
+// Inspect, Export and Import, which are to host memory. A table on a GPU queues
+// its work on the stream and waits only for results in host memory; arguments
+// must live until the queued work is done. A call that returns an error has
+// changed nothing.
+class Table {
+ public:
+  virtual ~Table() = default;
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  // Returns InvalidArgument if `dim` is not in [1, kMaxDim] or a parameter of a
+  // policy is out of range.
+  static Status CheckOptions(int64_t dim, const TablePolicies& policies);
+
+  int dim() const { return dim_; }
+  // Type of all values passed in and out.
+  RowType type() const { return type_; }
+  // Size of a row's values.
+  int64_t row_bytes() const { return int64_t{dim_} * SizeOf(type_); }
+  virtual const EvictionPolicy& eviction() const = 0;
+
+  int64_t step() const { return step_->value(); }
+  // Sets the step. From now on only SetStep moves it.
+  void SetStep(int64_t step) { step_->Set(step, /*own=*/true); }
+  // Lets updates move the step again.
+  void ReleaseStep() { step_->Release(); }
+  // Makes MoveStep do nothing.
+  static constexpr int64_t kSameStep = -2;
+  // After an update: moves the step to `next_step`, but by at least one. Does
+  // nothing if the step is set by SetStep.
+  void MoveStep(int64_t next_step) {
+    if (next_step != kSameStep) step_->MoveTo(next_step);
+  }
+  // Moves the steps of several tables atomically with respect to other calls of
+  // this function.
+  struct NextStep {
+    Table* table;
+    int64_t step;
+  };
+  static void MoveSteps(Span<const NextStep> steps);
+
+  // Counts a batch of `ids` ids, `padding` of them padding, with `unique`
+  // unique ids.
+  void CountBatch(int64_t ids, int64_t unique, int64_t padding);
+  void CountNonfiniteGradients(int64_t count) {
+    events_->Add(Event::kNonfiniteGradients, count);
+  }
+  virtual Status ReadStats(EmbeddingStats* stats,
+                           const Execution& on) const = 0;
+  // Subtracts events that ReadStats has reported.
+  void SubtractEvents(const EmbeddingStats& stats);
+
+  virtual Status ReadSize(int64_t* rows, const Execution& on) const = 0;
+  // Reads the rows of `ids` into `rows` ([N, D]; ids may repeat), and whether
+  // each was found into `found` unless it is null. Ids equal to *padding_id, in
+  // host memory, read zeros. Counts the reads.
+  virtual Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
+                          const Missing& missing, void* rows, bool* found,
+                          const Execution& on) const = 0;
+  // Assigns rows; the last of equal ids wins, and existing optimizer slots are
+  // kept. New ids bypass admission but are refused if the table has no room
+  // under its cap.
+  virtual Status InsertOrAssign(Span<const int64_t> ids, const void* rows,
+                                const Execution& on) = 0;
+  // Returns the number of removed rows in *removed.
+  virtual Status Remove(Span<const int64_t> ids, int64_t* removed,
+                        const Execution& on) = 0;
+  // Removes all rows, pending ids and the sketch, and resets shared rows. Step
+  // and events stay. Waits for a running snapshot.
+  virtual Status Clear(const Execution& on) = 0;
+  // Removes the rows only, one by one while a snapshot runs.
+  virtual Status RemoveAll(const Execution& on) = 0;
+  // Evicts the rows that `policy` selects, except those seen in this step. A
+  // max_age also removes pending ids of that age, unless a sketch counts them.
+  virtual Status Evict(const EvictionPolicy& policy, int64_t* evicted,
+                       const Execution& on) = 0;
+  // Returns free memory to the system. *returned: by how many bytes ReadStats
+  // decreases.
+  virtual Status Compact(int64_t* returned, const Execution& on) = 0;
+
+  // Missing ids have frequency 0.
+  virtual Status Frequency(Span<const int64_t> ids, Span<int64_t> frequencies,
+                           const Execution& on) const = 0;
+  // Multiplies frequencies by `rate`, rounding down. Frequencies of rows seen
+  // in this step stay above 0. Returns InvalidArgument if rate is not in [0,
+  // 1].
+  virtual Status DecayFrequencies(double rate, const Execution& on) = 0;
+
+  virtual Status Inspect(Span<const int64_t> ids, InspectedIds* out,
+                         const Execution& on) const = 0;
+  // Exports everything, or all but the slots.
+  Status Export(bool with_slots, EmbeddingRows* out,
+                const Execution& on) const {
+    return ExportParts(with_slots, /*with_values=*/true, out, on);
+  }
+  // Exports ids instead of rows; use FindRows to read the rows piecewise.
+  Status ExportIds(EmbeddingRows* out, const Execution& on) const {
+    return ExportParts(/*with_slots=*/false, /*with_values=*/false, out, on);
+  }
+  // Adds rows or overwrites existing ones. Slots of overwritten rows are reset
+  // if none are given. Pending ids, sketch, shared rows and counters are
+  // checked but not imported. Returns InvalidArgument for repeated ids, sizes
+  // that do not fit, another type than the table's, pending ids or a sketch of
+  // another admission, and another number of shared rows. Returns
+  // FailedPrecondition for slots of another optimizer than the attached one,
+  // and for more rows than the cap.
+  virtual Status Import(const EmbeddingRowsView& rows, const Execution& on) = 0;
+  // Creates a table to replace this one, with the same options and kind of
+  // initializer. It holds exactly `rows`, and their counters if given. Both
+  // tables exist until one is destroyed. Errors: see Import.
+  virtual Status CreateReplacement(const EmbeddingRowsView& rows,
+                                   const Execution& on,
+                                   std::unique_ptr<Table>* out) const = 0;
+  // Copies state that may have changed in `like` since it created this
+  // replacement: events, and the step and shared rows unless `rows` contain
+  // them. Requires: this is not shared yet.
+  virtual Status CopyLiveState(const Table& like, const EmbeddingRowsView& rows,
+                               const Execution& on) = 0;
+
+  // Returns FailedPrecondition if another optimizer is attached or the table
+  // does not support this one.
+  virtual Status CheckOptimizer(const AttachedOptimizer& optimizer) const = 0;
+  // Returns true if RestartSlots would drop slots.
+  virtual bool NeedsRestart(const AttachedOptimizer& optimizer,
+                            KeptSlots keep) const = 0;
+  // Attaches `optimizer` with fresh slots in place of the existing ones, unless
+  // it keeps these. *former: the optimizer whose slots were dropped; empty if
+  // nothing was dropped. *done is false, and nothing has changed, while a
+  // snapshot is running. Requires: no step is inside StepGate.
+  virtual Status RestartSlots(const AttachedOptimizer& optimizer,
+                              KeptSlots keep, bool* done, std::string* former,
+                              const Execution& on) = 0;
+  virtual void WaitForSnapshot() const {}
+
+ protected:
+  // The step and the events belong to the subclass and may be constructed
+  // later.
+  Table(int dim, RowType type, TableStep* step, TableEvents* events)
+      : dim_(dim), type_(type), step_(step), events_(events) {}
+
+  virtual Status ExportParts(bool with_slots, bool with_values,
+                             EmbeddingRows* out, const Execution& on) const = 0;
+
+ private:
+  const int dim_;
+  const RowType type_;
+  TableStep* const step_;
+  TableEvents* const events_;
+};
+
+// The error of a GPU table's method that only tables on a CPU implement.
+Status UnsupportedOnGpu(const char* what);
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_TABLE_TABLE_H_

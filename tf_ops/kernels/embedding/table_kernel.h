@@ -1,0 +1,156 @@
+// Kernels on an embedding variable that are the same for tables on CPUs and on
+// GPUs. With CUDA, libraries that include this must depend on
+// //tf_ops/core/device.
+
+#ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_TABLE_KERNEL_H_
+#define LODESTAR_TF_OPS_KERNELS_EMBEDDING_TABLE_KERNEL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "tensorflow/core/framework/allocator.h"
+#include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/table/table.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/resource_util.h"
+#include "tf_ops/kernels/embedding/embedding_resource.h"
+
+#if LODESTAR_CUDA
+#include <optional>
+
+#include "tf_ops/core/device/device_memory.h"
+#include "tf_ops/kernels/base/cuda_stream.h"
+#endif
+
+// Registers `kernel` for Lodestar>name on CPUs and, with CUDA, on GPUs. The
+// remaining arguments are .HostMemory("tensor") for each tensor that is in host
+// memory in both cases.
+#define LODESTAR_REGISTER_TABLE(name, kernel, ...) \
+  LODESTAR_REGISTER_ON_CPU(name, kernel)           \
+  LODESTAR_REGISTER_ON_GPU(name, kernel, __VA_ARGS__)
+
+// The emulation adds GPU kernels to a library that has the CPU kernels.
+// Emulated kernels take precedence over the kernels of an absent GPU.
+#if LODESTAR_EMULATED_CUDA
+#define LODESTAR_REGISTER_ON_CPU(name, kernel)
+#define LODESTAR_GPU_PRIORITY 1
+#else
+#define LODESTAR_REGISTER_ON_CPU(name, kernel) \
+  REGISTER_KERNEL_BUILDER(                     \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), kernel);
+#define LODESTAR_GPU_PRIORITY 0
+#endif
+
+#if LODESTAR_CUDA
+#define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)                         \
+  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                           \
+                              .Device(::tensorflow::DEVICE_GPU)             \
+                              .Priority(LODESTAR_GPU_PRIORITY) __VA_ARGS__, \
+                          kernel)
+#else
+#define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)
+#endif
+
+namespace lodestar {
+
+#if LODESTAR_CUDA
+
+// Adapts TensorFlow's allocator.
+class TensorFlowAllocator final : public DeviceAllocator {
+ public:
+  explicit TensorFlowAllocator(OpKernelContext* ctx)
+      : allocator_(ctx->device()->GetAllocator({})) {}
+
+  void* Allocate(int64_t bytes) override {
+    // Fail at once instead of waiting, because tables can handle a failure.
+    tensorflow::AllocationAttributes attributes;
+    attributes.retry_on_failure = false;
+    return allocator_->AllocateRaw(tensorflow::Allocator::kAllocatorAlignment,
+                                   bytes, attributes);
+  }
+  // Later users of the memory work on the same stream, after its last use.
+  void Free(void* memory) override { allocator_->DeallocateRaw(memory); }
+
+ private:
+  tensorflow::Allocator* const allocator_;
+};
+
+// The stream of a kernel on a GPU, and its allocator.
+class KernelStream {
+ public:
+  explicit KernelStream(OpKernelContext* ctx)
+      : memory_(ctx), on_{CudaStream(ctx), &memory_} {}
+  KernelStream(const KernelStream&) = delete;
+
+  const DeviceStream& on() const { return on_; }
+
+ private:
+  TensorFlowAllocator memory_;
+  const DeviceStream on_;
+};
+
+#endif  // LODESTAR_CUDA
+
+// Where a kernel works: on TensorFlow's threads, or on the stream of its GPU.
+class KernelExecution {
+ public:
+  explicit KernelExecution(OpKernelContext* ctx)
+      : parallel_(IntraOpParallelFor(ctx)), on_(&parallel_) {
+#if LODESTAR_CUDA
+    // Devices of type CPU have no context.
+    if (ctx->op_device_context() == nullptr) return;
+    stream_.emplace(ctx);
+    on_ = Execution(stream_->on());
+#endif
+  }
+  KernelExecution(const KernelExecution&) = delete;
+
+  const Execution& on() const { return on_; }
+
+ private:
+  const ParallelFor parallel_;
+#if LODESTAR_CUDA
+  std::optional<KernelStream> stream_;
+#endif
+  Execution on_;
+};
+
+// Arguments of a kernel on a variable.
+struct TableCall {
+  OpKernelContext* ctx;
+  const Execution& on;
+  EmbeddingResource* resource;
+  Table* table;
+};
+
+// Base of kernels whose input 0 is the handle of a variable. Keeps the table
+// alive until the kernel is done.
+class TableKernel : public Kernel {
+ public:
+  using Kernel::Kernel;
+  absl::Status Run(OpKernelContext* ctx) final {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
+    const std::shared_ptr<Table> table = resource->table();
+    const KernelExecution execution(ctx);
+    return RunOn({ctx, execution.on(), resource.get(), table.get()});
+  }
+
+ protected:
+  virtual absl::Status RunOn(const TableCall& call) = 0;
+};
+
+// A kernel without attributes that calls `run`.
+template <absl::Status (*run)(const TableCall&)>
+class TableFunctionKernel final : public TableKernel {
+ public:
+  using TableKernel::TableKernel;
+
+ protected:
+  absl::Status RunOn(const TableCall& call) override { return run(call); }
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_KERNELS_EMBEDDING_TABLE_KERNEL_H_
