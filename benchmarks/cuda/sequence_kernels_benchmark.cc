@@ -15,8 +15,8 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/sequence_data.h"
 #include "tf_ops/core/base/combiner.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
 namespace lodestar {
 namespace {
@@ -89,7 +89,8 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
   const int64_t index_bytes = batch * dim * kOffsetBytes;
   const int64_t splits_bytes = (batch + 1) * kOffsetBytes;
   const Number number = Number::kFloat32;
-  const DeviceBuffer<int64_t> splits(offsets);
+  const DeviceBuffer<int64_t> device_offsets(offsets);
+  const DeviceSplits splits{device_offsets.data(), batch, num_rows};
   const DeviceBuffer<float> values(ExactNumbers<float>(random, num_rows * dim));
   const DeviceBuffer<float> rows(num_rows * dim);
   const DeviceBuffer<float> pooled(batch * dim);
@@ -101,13 +102,13 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
         SequencePoolScratchBytes(combiner, number, num_rows, dim));
     run.Line((std::string("pool ") + name).c_str(), bytes, [&] {
       return LaunchSequencePool(run.stream(), combiner, number, values.data(),
-                                num_rows, dim, splits.data(), batch, &pad_value,
-                                scratch.data(), pooled.data(), index.data());
+                                dim, splits, &pad_value, scratch.data(),
+                                pooled.data(), index.data());
     });
     run.Line((std::string("pool ") + name + " gradient").c_str(), bytes, [&] {
-      return LaunchSequencePoolGradient(
-          run.stream(), combiner, number, pooled.data(), dim, splits.data(),
-          batch, index.data(), num_rows, rows.data());
+      return LaunchSequencePoolGradient(run.stream(), combiner, number,
+                                        pooled.data(), dim, splits,
+                                        index.data(), rows.data());
     });
   };
   pool("sum", Combiner::kSum, rows_bytes + pooled_bytes + splits_bytes);
@@ -117,36 +118,34 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
 
   {
     const DeviceBuffer<char> scratch(
-        SequenceSoftmaxScratchBytes(number, num_rows, batch, dim));
+        SequenceSoftmaxScratchBytes(number, dim, splits));
     run.Line("softmax", 2 * rows_bytes + splits_bytes, [&] {
-      return LaunchSequenceSoftmax(run.stream(), number, values.data(),
-                                   num_rows, dim, splits.data(), batch,
-                                   scratch.data(), rows.data());
+      return LaunchSequenceSoftmax(run.stream(), number, values.data(), dim,
+                                   splits, scratch.data(), rows.data());
     });
     const DeviceBuffer<float> gradient(num_rows * dim);
     run.Line("softmax gradient", 3 * rows_bytes + splits_bytes, [&] {
-      return LaunchSequenceSoftmaxGradient(
-          run.stream(), number, rows.data(), values.data(), num_rows, dim,
-          splits.data(), batch, scratch.data(), gradient.data());
+      return LaunchSequenceSoftmaxGradient(run.stream(), number, rows.data(),
+                                           values.data(), dim, splits,
+                                           scratch.data(), gradient.data());
     });
   }
 
   const int64_t row_bytes = dim * kFloatBytes;
   run.Line("reverse", 2 * rows_bytes + splits_bytes, [&] {
-    return LaunchSequenceReverse(run.stream(), values.data(), num_rows,
-                                 row_bytes, splits.data(), batch, rows.data());
+    return LaunchSequenceReverse(run.stream(), values.data(), row_bytes, splits,
+                                 rows.data());
   });
   run.Line("expand_as", rows_bytes + pooled_bytes + splits_bytes, [&] {
     return LaunchSequenceExpandAs(run.stream(), pooled.data(), row_bytes,
-                                  splits.data(), batch, num_rows, rows.data());
+                                  splits, rows.data());
   });
 
   // Every row is a sequence; its repeats are the rows of a sequence above.
   std::vector<int64_t> single(batch + 1);
   for (int64_t b = 0; b <= batch; ++b) single[b] = b;
   const DeviceBuffer<int64_t> singles(single);
-  const DeviceExpansion expansion{singles.data(), splits.data(), batch, batch,
-                                  num_rows};
+  const DeviceExpansion expansion{{singles.data(), batch, batch}, splits};
   run.Line("expand", rows_bytes + pooled_bytes + 2 * splits_bytes, [&] {
     return LaunchSequenceExpand(run.stream(), pooled.data(), row_bytes,
                                 expansion, rows.data());
@@ -167,18 +166,19 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
   for (int64_t& length : short_lengths) length = std::min(length, steps);
   const std::vector<int64_t> short_offsets = SplitsOf(short_lengths);
   const int64_t short_rows = short_offsets.back();
-  const DeviceBuffer<int64_t> short_splits(short_offsets);
+  const DeviceBuffer<int64_t> device_short_offsets(short_offsets);
+  const DeviceSplits short_splits{device_short_offsets.data(), batch,
+                                  short_rows};
   const DeviceBuffer<float> padded(batch * steps * dim);
   const int64_t padded_bytes = batch * steps * row_bytes;
   run.Line("pad", short_rows * row_bytes + padded_bytes + splits_bytes, [&] {
-    return LaunchSequencePad(run.stream(), values.data(), short_rows, row_bytes,
-                             short_splits.data(), batch, steps, nullptr,
-                             &pad_value, kFloatBytes, padded.data());
+    return LaunchSequencePad(run.stream(), values.data(), row_bytes,
+                             short_splits, steps, nullptr, &pad_value,
+                             kFloatBytes, padded.data());
   });
   run.Line("unpad", 2 * short_rows * row_bytes + splits_bytes, [&] {
-    return LaunchSequenceUnpad(run.stream(), padded.data(), batch, steps,
-                               row_bytes, short_splits.data(), short_rows,
-                               rows.data());
+    return LaunchSequenceUnpad(run.stream(), padded.data(), steps, row_bytes,
+                               short_splits, rows.data());
   });
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -26,18 +25,6 @@
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
-
-// Number of host allocations of this thread before one fails; negative: never.
-thread_local int64_t allocations_left = -1;
-
-void* operator new(size_t size) {
-  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
-  void* const memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lodestar {
 namespace {
@@ -555,46 +542,6 @@ void TestOutOfMemory(Random* random) {
   tables.ExpectSameTable("memory again");
 }
 
-// Whichever host allocation fails, a first update attaches the optimizer or
-// leaves the table unchanged.
-void TestOutOfHostMemory(Random* random) {
-  const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
-  const std::vector<float> inits = {0.1f};
-  const Ids ids = UniqueOf(SomeIds(random, 1000, 800));
-  const DeviceBuffer<int64_t> device_ids(ids);
-  const int64_t n = static_cast<int64_t>(ids.size());
-  const DeviceBuffer<float> gradients(n * 16);
-  DeviceStore::Update update;
-  update.unique_ids = {device_ids.data(), n, nullptr};
-  update.gradients = gradients.data();
-  update.name = "adagrad";
-  update.hyperparameters = numbers;
-  update.slot_inits = inits;
-  int64_t failures = 0;
-  for (bool failed = true; failed; ++failures) {
-    Tables tables(16, RowType::kFloat32, "normal");
-    tables.FindOrInsert(ids, true, true, "out of host memory");
-    Status status;
-    allocations_left = failures;
-    try {
-      status = tables.device->Prepare(tables.on, update);
-    } catch (const std::bad_alloc&) {
-      status = Status(StatusCode::kResourceExhausted, "out of memory");
-    }
-    failed = allocations_left < 0;
-    allocations_left = -1;
-    if (failed) {
-      Expect(status.code() == StatusCode::kResourceExhausted,
-             "an allocation that fails is an error");
-      tables.ExpectSameTable("out of host memory");
-    }
-    tables.Apply(ids, "adagrad", numbers, inits, false, random,
-                 "host memory again");
-    tables.ExpectSameTable("host memory again");
-  }
-  Expect(failures > 3, "allocations failed");
-}
-
 // Callers on their own streams: each reads its own rows, and at the end all
 // rows exist.
 void TestStreams(Random* random) {
@@ -668,7 +615,6 @@ int main(int argc, char** argv) {
                    {"unsupported", TestUnsupported},
                    {"inspect", TestInspect},
                    {"memory", TestOutOfMemory},
-                   {"host memory", TestOutOfHostMemory},
                    {"streams", TestStreams}},
                   &few);
 }

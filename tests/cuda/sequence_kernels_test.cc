@@ -2,8 +2,6 @@
 // input. Needs neither Bazel nor TensorFlow (see docs/internals/kernels.md).
 // Skipped without a device.
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -22,13 +20,14 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/sequence_data.h"
 #include "tf_ops/core/base/combiner.h"
+#include "tf_ops/core/base/float16.h"
 #include "tf_ops/core/sequence/sequence_expand.h"
 #include "tf_ops/core/sequence/sequence_pad.h"
 #include "tf_ops/core/sequence/sequence_pool.h"
 #include "tf_ops/core/sequence/sequence_reverse.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
 namespace lodestar {
 namespace {
@@ -47,22 +46,34 @@ constexpr cudaStream_t kStream = nullptr;
 int64_t checks = 0;
 int64_t failures = 0;
 
+// A 16-bit float that converts to and from float, as the core requires.
+template <typename Stored>
+struct ConvertibleFloat {
+  ConvertibleFloat() = default;
+  ConvertibleFloat(float x) : stored(RoundTo<Stored>(x)) {}
+  operator float() const { return ToCompute(stored); }
+
+  Stored stored;
+};
+using Half = ConvertibleFloat<Float16>;
+using BHalf = ConvertibleFloat<BFloat16>;
+
 template <typename T>
 constexpr Number NumberOf() {
-  return std::is_same_v<T, __half>          ? Number::kFloat16
-         : std::is_same_v<T, __nv_bfloat16> ? Number::kBFloat16
-         : std::is_same_v<T, float>         ? Number::kFloat32
-         : std::is_same_v<T, double>        ? Number::kFloat64
-         : std::is_same_v<T, int32_t>       ? Number::kInt32
-                                            : Number::kInt64;
+  return std::is_same_v<T, Half>      ? Number::kFloat16
+         : std::is_same_v<T, BHalf>   ? Number::kBFloat16
+         : std::is_same_v<T, float>   ? Number::kFloat32
+         : std::is_same_v<T, double>  ? Number::kFloat64
+         : std::is_same_v<T, int32_t> ? Number::kInt32
+                                      : Number::kInt64;
 }
 
 double ToDouble(float x) { return x; }
 double ToDouble(double x) { return x; }
 double ToDouble(int32_t x) { return x; }
 double ToDouble(int64_t x) { return static_cast<double>(x); }
-double ToDouble(__half x) { return static_cast<float>(x); }
-double ToDouble(__nv_bfloat16 x) { return static_cast<float>(x); }
+double ToDouble(Half x) { return static_cast<float>(x); }
+double ToDouble(BHalf x) { return static_cast<float>(x); }
 
 void Expect(bool right, const std::string& what) {
   ++checks;
@@ -100,10 +111,10 @@ void ExpectIntact(const std::string& what, const DeviceBuffer<T>& buffer) {
 // Allowed error of results with rounded sums or exponentials.
 template <typename T>
 double Tolerance() {
-  return std::is_same_v<T, __half>          ? 1e-3
-         : std::is_same_v<T, __nv_bfloat16> ? 8e-3
-         : std::is_same_v<T, double>        ? 1e-12
-                                            : 2e-6;
+  return std::is_same_v<T, Half>     ? 1e-3
+         : std::is_same_v<T, BHalf>  ? 8e-3
+         : std::is_same_v<T, double> ? 1e-12
+                                     : 2e-6;
 }
 
 // Edge cases: lengths at which the reduction changes its method, empty batches,
@@ -156,17 +167,15 @@ std::vector<Shape> Shapes(Random* random) {
 }
 
 template <typename T>
-void LaunchPool(Combiner combiner, const DeviceBuffer<T>& values,
-                int64_t num_rows, int64_t dim,
-                const DeviceBuffer<int64_t>& splits, int64_t batch, T pad_value,
+void LaunchPool(Combiner combiner, const DeviceBuffer<T>& values, int64_t dim,
+                const DeviceSplits& splits, T pad_value,
                 const DeviceBuffer<T>& pooled,
                 const DeviceBuffer<int64_t>& index) {
   const DeviceBuffer<char> scratch(
-      SequencePoolScratchBytes(combiner, NumberOf<T>(), num_rows, dim));
+      SequencePoolScratchBytes(combiner, NumberOf<T>(), splits.num_rows, dim));
   REQUIRE_CUDA(LaunchSequencePool(kStream, combiner, NumberOf<T>(),
-                                  values.data(), num_rows, dim, splits.data(),
-                                  batch, &pad_value, scratch.data(),
-                                  pooled.data(), index.data()));
+                                  values.data(), dim, splits, &pad_value,
+                                  scratch.data(), pooled.data(), index.data()));
   REQUIRE_CUDA(cudaDeviceSynchronize());
   ExpectIntact("the scratch memory of pool", scratch);
 }
@@ -176,7 +185,8 @@ void TestPool(Random* random, const char* name) {
   for (const Shape& shape : Shapes(random)) {
     std::vector<T> numbers =
         ExactNumbers<T>(random, shape.num_rows() * shape.dim);
-    const DeviceBuffer<int64_t> splits(shape.splits);
+    const DeviceBuffer<int64_t> offsets(shape.splits);
+    const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const int64_t size = shape.batch() * shape.dim;
     for (const Combiner combiner : kCombiners) {
       const std::string what = std::string("pool ") + name + " combiner " +
@@ -200,8 +210,8 @@ void TestPool(Random* random, const char* name) {
       const DeviceBuffer<T> values(numbers, shape.shift);
       const DeviceBuffer<T> out(size, shape.shift);
       const DeviceBuffer<int64_t> out_index(index.size());
-      LaunchPool<T>(combiner, values, shape.num_rows(), shape.dim, splits,
-                    shape.batch(), pad_value, out, out_index);
+      LaunchPool<T>(combiner, values, shape.dim, splits, pad_value, out,
+                    out_index);
       ExpectNear(what, out, pooled);
       ExpectNear(what + " index", out_index, index);
       if constexpr (!std::is_integral_v<T>) {
@@ -214,9 +224,8 @@ void TestPool(Random* random, const char* name) {
         const DeviceBuffer<T> in(upstream, shape.shift);
         const DeviceBuffer<T> out_gradient(numbers.size(), shape.shift);
         REQUIRE_CUDA(LaunchSequencePoolGradient(
-            kStream, combiner, NumberOf<T>(), in.data(), shape.dim,
-            splits.data(), shape.batch(), out_index.data(), shape.num_rows(),
-            out_gradient.data()));
+            kStream, combiner, NumberOf<T>(), in.data(), shape.dim, splits,
+            out_index.data(), out_gradient.data()));
         ExpectNear(what + " gradient", out_gradient, gradient);
       }
     }
@@ -242,14 +251,15 @@ void TestSoftmax(Random* random, const char* name) {
     std::vector<T> wanted(numbers.size());
     SequenceSoftmax<T>(numbers.data(), shape.dim, shape.splits, wanted.data(),
                        nullptr);
-    const DeviceBuffer<int64_t> splits(shape.splits);
+    const DeviceBuffer<int64_t> offsets(shape.splits);
+    const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const DeviceBuffer<T> values(numbers, shape.shift);
     const DeviceBuffer<T> out(numbers.size(), shape.shift);
-    const DeviceBuffer<char> scratch(SequenceSoftmaxScratchBytes(
-        NumberOf<T>(), shape.num_rows(), shape.batch(), shape.dim));
-    REQUIRE_CUDA(LaunchSequenceSoftmax(
-        kStream, NumberOf<T>(), values.data(), shape.num_rows(), shape.dim,
-        splits.data(), shape.batch(), scratch.data(), out.data()));
+    const DeviceBuffer<char> scratch(
+        SequenceSoftmaxScratchBytes(NumberOf<T>(), shape.dim, splits));
+    REQUIRE_CUDA(LaunchSequenceSoftmax(kStream, NumberOf<T>(), values.data(),
+                                       shape.dim, splits, scratch.data(),
+                                       out.data()));
     ExpectNear(what, out, wanted, Tolerance<T>());
 
     std::vector<T> probabilities(numbers.size());
@@ -263,9 +273,8 @@ void TestSoftmax(Random* random, const char* name) {
     const DeviceBuffer<T> gradient(upstream, shape.shift);
     const DeviceBuffer<T> out_gradient(numbers.size(), shape.shift);
     REQUIRE_CUDA(LaunchSequenceSoftmaxGradient(
-        kStream, NumberOf<T>(), in.data(), gradient.data(), shape.num_rows(),
-        shape.dim, splits.data(), shape.batch(), scratch.data(),
-        out_gradient.data()));
+        kStream, NumberOf<T>(), in.data(), gradient.data(), shape.dim, splits,
+        scratch.data(), out_gradient.data()));
     ExpectNear(what + " gradient", out_gradient, wanted, Tolerance<T>());
     ExpectIntact(what + " scratch", scratch);
   }
@@ -280,16 +289,16 @@ void TestCopies(Random* random, const char* name) {
     const int64_t row_bytes = shape.dim * static_cast<int64_t>(sizeof(T));
     const std::vector<T> numbers =
         ExactNumbers<T>(random, shape.num_rows() * shape.dim);
-    const DeviceBuffer<int64_t> splits(shape.splits);
+    const DeviceBuffer<int64_t> offsets(shape.splits);
+    const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const DeviceBuffer<T> values(numbers, shape.shift);
     {
       std::vector<T> wanted(numbers.size());
       SequenceReverse<T>(numbers.data(), shape.dim, shape.splits, wanted.data(),
                          nullptr);
       const DeviceBuffer<T> out(numbers.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceReverse(
-          kStream, values.data(), shape.num_rows(), row_bytes, splits.data(),
-          shape.batch(), out.data()));
+      REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(), row_bytes,
+                                         splits, out.data()));
       ExpectNear(what("reverse"), out, wanted);
     }
     int64_t longest = 0;
@@ -305,15 +314,14 @@ void TestCopies(Random* random, const char* name) {
       SequencePad<T>(numbers.data(), shape.dim, shape.splits, pad_row.data(),
                      steps, wanted.data(), nullptr);
       const DeviceBuffer<T> out(wanted.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequencePad(
-          kStream, values.data(), shape.num_rows(), row_bytes, splits.data(),
-          shape.batch(), steps, one_number ? nullptr : device_step.data(),
-          &step[0], sizeof(T), out.data()));
+      REQUIRE_CUDA(LaunchSequencePad(kStream, values.data(), row_bytes, splits,
+                                     steps,
+                                     one_number ? nullptr : device_step.data(),
+                                     &step[0], sizeof(T), out.data()));
       ExpectNear(what("pad"), out, wanted);
       const DeviceBuffer<T> back(numbers.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceUnpad(kStream, out.data(), shape.batch(),
-                                       steps, row_bytes, splits.data(),
-                                       shape.num_rows(), back.data()));
+      REQUIRE_CUDA(LaunchSequenceUnpad(kStream, out.data(), steps, row_bytes,
+                                       splits, back.data()));
       ExpectNear(what("unpad"), back, numbers);
     }
     {
@@ -324,9 +332,8 @@ void TestCopies(Random* random, const char* name) {
                           nullptr);
       const DeviceBuffer<T> in(rows, shape.shift);
       const DeviceBuffer<T> out(wanted.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceExpandAs(kStream, in.data(), row_bytes,
-                                          splits.data(), shape.batch(),
-                                          shape.num_rows(), out.data()));
+      REQUIRE_CUDA(LaunchSequenceExpandAs(kStream, in.data(), row_bytes, splits,
+                                          out.data()));
       ExpectNear(what("expand_as"), out, wanted);
     }
   }
@@ -359,9 +366,9 @@ void TestExpand(Random* random, const char* name) {
                           wanted.data(), nullptr);
         const DeviceBuffer<int64_t> device_splits(shape.splits);
         const DeviceBuffer<int64_t> device_starts(starts);
-        const DeviceExpansion expansion{device_splits.data(),
-                                        device_starts.data(), shape.batch(),
-                                        shape.num_rows(), expanded_rows};
+        const DeviceExpansion expansion{
+            {device_splits.data(), shape.batch(), shape.num_rows()},
+            {device_starts.data(), shape.batch(), expanded_rows}};
         const DeviceBuffer<T> values(numbers, shift);
         const DeviceBuffer<T> out(wanted.size(), shift);
         REQUIRE_CUDA(LaunchSequenceExpand(kStream, values.data(),
@@ -410,13 +417,13 @@ void TestBadSplits(Random* random, const char* name) {
         std::string("bad splits ") + name + " round " + std::to_string(round);
     const std::vector<T> numbers = ExactNumbers<T>(random, num_rows * dim);
     const DeviceBuffer<T> values(numbers);
-    const DeviceBuffer<int64_t> splits(offsets);
+    const DeviceBuffer<int64_t> device_offsets(offsets);
+    const DeviceSplits splits{device_offsets.data(), batch, num_rows};
     const DeviceBuffer<T> pooled(batch * dim);
     const DeviceBuffer<int64_t> index(batch * dim);
     for (const Combiner combiner : kCombiners) {
       const T pad_value = static_cast<T>(7.0f);
-      LaunchPool<T>(combiner, values, num_rows, dim, splits, batch, pad_value,
-                    pooled, index);
+      LaunchPool<T>(combiner, values, dim, splits, pad_value, pooled, index);
       std::vector<T> wanted(batch * dim);
       std::vector<int64_t> unused(dim);
       for (int64_t b = 0; b < batch; ++b) {
@@ -432,26 +439,26 @@ void TestBadSplits(Random* random, const char* name) {
       if constexpr (!std::is_integral_v<T>) {
         const DeviceBuffer<T> gradient(num_rows * dim);
         REQUIRE_CUDA(LaunchSequencePoolGradient(
-            kStream, combiner, NumberOf<T>(), pooled.data(), dim, splits.data(),
-            batch, index.data(), num_rows, gradient.data()));
+            kStream, combiner, NumberOf<T>(), pooled.data(), dim, splits,
+            index.data(), gradient.data()));
         ExpectIntact(what + " gradient", gradient);
       }
     }
     const DeviceBuffer<T> out(num_rows * dim);
-    REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(), num_rows,
+    REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(),
                                        dim * static_cast<int64_t>(sizeof(T)),
-                                       splits.data(), batch, out.data()));
+                                       splits, out.data()));
     ExpectIntact(what + " reverse", out);
     if constexpr (!std::is_integral_v<T>) {
       const DeviceBuffer<char> scratch(
-          SequenceSoftmaxScratchBytes(NumberOf<T>(), num_rows, batch, dim));
+          SequenceSoftmaxScratchBytes(NumberOf<T>(), dim, splits));
       REQUIRE_CUDA(LaunchSequenceSoftmax(kStream, NumberOf<T>(), values.data(),
-                                         num_rows, dim, splits.data(), batch,
-                                         scratch.data(), out.data()));
+                                         dim, splits, scratch.data(),
+                                         out.data()));
       ExpectIntact(what + " softmax", out);
       REQUIRE_CUDA(LaunchSequenceSoftmaxGradient(
-          kStream, NumberOf<T>(), values.data(), values.data(), num_rows, dim,
-          splits.data(), batch, scratch.data(), out.data()));
+          kStream, NumberOf<T>(), values.data(), values.data(), dim, splits,
+          scratch.data(), out.data()));
       ExpectIntact(what + " softmax gradient", out);
       ExpectIntact(what + " softmax scratch", scratch);
     }
@@ -471,7 +478,8 @@ void TestLargeBatch(Random* random) {
     x = std::uniform_real_distribution<float>(0, 1)(*random);
   }
   const DeviceBuffer<float> values(numbers);
-  const DeviceBuffer<int64_t> splits(offsets);
+  const DeviceBuffer<int64_t> device_offsets(offsets);
+  const DeviceSplits splits{device_offsets.data(), batch, num_rows};
   const DeviceBuffer<float> pooled(batch);
   for (const Combiner combiner : {Combiner::kSum, Combiner::kMax}) {
     const DeviceBuffer<int64_t> index(combiner == Combiner::kMax ? batch : 0);
@@ -480,14 +488,12 @@ void TestLargeBatch(Random* random) {
     std::vector<int64_t> rows(combiner == Combiner::kMax ? batch : 0);
     SequencePool<double>(combiner, in.data(), 1, offsets, 0, sums.data(),
                          rows.data(), nullptr);
-    LaunchPool<float>(combiner, values, num_rows, 1, splits, batch, 0, pooled,
-                      index);
+    LaunchPool<float>(combiner, values, 1, splits, 0, pooled, index);
     ExpectNear("large batch", pooled,
                std::vector<float>(sums.begin(), sums.end()), 2e-6);
     ExpectNear("large batch index", index, rows);
     const std::vector<float> first = pooled.Download();
-    LaunchPool<float>(combiner, values, num_rows, 1, splits, batch, 0, pooled,
-                      index);
+    LaunchPool<float>(combiner, values, 1, splits, 0, pooled, index);
     ExpectNear("large batch again", pooled, first);
   }
 }
@@ -522,8 +528,8 @@ int Main(int argc, char** argv) {
   }
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
   Random random(seed);
-  TestNumber<__half>(&random, "float16");
-  TestNumber<__nv_bfloat16>(&random, "bfloat16");
+  TestNumber<Half>(&random, "float16");
+  TestNumber<BHalf>(&random, "bfloat16");
   TestNumber<float>(&random, "float32");
   TestNumber<double>(&random, "float64");
   TestNumber<int32_t>(&random, "int32");

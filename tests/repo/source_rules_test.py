@@ -55,24 +55,26 @@ def test_core_does_not_throw():
 def _registrations():
     """Yields (op name, file, text of its registration)."""
     for path in checkout.files(".cc", under="tf_ops/ops"):
-        for text in path.read_text().split("REGISTER_OP(")[1:]:
-            name = re.match(r'\s*"([^"]*)"', text)
+        for text in path.read_text().split("LODESTAR_OP(")[1:]:
+            name = re.match(r'"(\w+)"', text)
             yield name and name.group(1), checkout.label(path), text
 
 
 def test_ops_are_registered_in_their_folder_under_our_prefix():
-    elsewhere = _lines(r"^\s*REGISTER_OP\(", (".cc", ".h"), "tf_ops")
+    # LODESTAR_OP adds the prefix.
+    assert not _lines(r"^\s*REGISTER_OP\(", (".cc", ".h"), "tf_ops")
+    elsewhere = _lines(r"^\s*LODESTAR_OP\(", (".cc", ".h"), "tf_ops")
     assert not [line for line in elsewhere if "tf_ops/ops/" not in line]
     for name, file, _ in _registrations():
-        assert name and name.startswith("Lodestar>"), (file, name)
+        assert name, file
 
 
 def test_every_op_has_a_shape_function_and_a_doc():
     missing = [
-        f"{file}: {name} has no {call[1:-1]}"
+        f"{file}: {name} has no {call}"
         for name, file, text in _registrations()
-        for call in (".SetShapeFn(", ".Doc(")
-        if call not in text
+        for call in (r"\.State(?:ful|less)\(", r"\.Doc\(")
+        if not re.search(call, text)
     ]
     assert not missing
 

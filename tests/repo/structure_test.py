@@ -16,27 +16,29 @@ _CORE = {
     "embedding": ("base", "memory", "rows", "table"),
     "collection": ("base", "embedding", "rows"),
     "device": ("base", "collection", "lookup", "rows", "table"),
-    "snapshot": ("base", "embedding", "memory", "rows", "table"),
+    "snapshot": ("base", "embedding", "lookup", "memory", "rows", "table"),
     "records": ("base",),
     "sequence": ("base",),
+    "steps": ("base",),
 }
 _KERNELS = {
     "base": (),
-    "cuda": (),
-    "embedding": ("base",),
+    "embedding": ("base", "steps"),
     "lookup": ("base", "records"),
     "device": ("base", "embedding", "lookup"),
     "records": ("base",),
-    "sequence": ("base", "cuda"),
+    "sequence": ("base",),
     "snapshot": ("base", "embedding"),
+    "steps": ("base",),
 }
 # Folders of core that kernels include besides the one of the same name.
 _OF_CORE = {
-    "cuda": ("base", "device"),
     "device": ("base", "collection", "rows"),
-    "embedding": ("base", "collection", "device", "rows", "table"),
+    "embedding": ("base", "collection", "device", "rows", "steps", "table"),
     "lookup": ("base", "records"),
+    "sequence": ("base", "device"),
     "snapshot": ("base", "embedding", "rows"),
+    "steps": ("base", "rows"),
 }
 # The folder of core with GPU code, which tests/cuda tests.
 _ON_GPU = "device"

@@ -230,7 +230,7 @@ def _apply_as_one_step(
     """Applies all in one step, so that a snapshot has all of it or nothing."""
     handles = [u.table.resource_handle for u in updates]
     step = gen_ops.lodestar_begin_step(
-        handles or [part.resource_handle for part in emptied]
+        [*handles, *(part.resource_handle for part in emptied)]
     )
     try:
         with tf.control_dependencies(_operations([step])):

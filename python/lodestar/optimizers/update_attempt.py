@@ -1,7 +1,7 @@
 """Makes updates of tables on several tasks exactly once and atomically.
 
 A worker may be lost in the middle of a step, which another worker then runs again.
-The ops of tf_ops/ops/embedding/update_log_ops.cc make tables apply such an update
+The ops of tf_ops/ops/steps/update_log_ops.cc make tables apply such an update
 once, and all of them or none.
 """
 

@@ -53,14 +53,14 @@ TEST(TableChangesTest, ASnapshotThatSucceedsIsTheNextBase) {
   TableChanges changes;
   EXPECT_EQ(changes.base(), "");
   changes.SetBase("first");
-  changes.BeginSnapshot();
+  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   EXPECT_TRUE(changes.running());
   EXPECT_EQ(changes.base(), "first");
   EXPECT_TRUE(changes.HasBaseAfter(nullptr));
   changes.EndSnapshot(nullptr);
   EXPECT_FALSE(changes.running());
   EXPECT_EQ(changes.base(), "first");
-  changes.BeginSnapshot();
+  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   std::string second = "second";
   EXPECT_TRUE(changes.HasBaseAfter(&second));
   changes.EndSnapshot(&second);
@@ -70,13 +70,13 @@ TEST(TableChangesTest, ASnapshotThatSucceedsIsTheNextBase) {
 TEST(TableChangesTest, ALostChangePreventsABase) {
   TableChanges changes;
   changes.SetBase("first");
-  changes.BeginSnapshot();
+  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   changes.ForgetBase();
   std::string second = "second";
   EXPECT_FALSE(changes.HasBaseAfter(&second));
   changes.EndSnapshot(&second);
   EXPECT_EQ(changes.base(), "");
-  changes.BeginSnapshot();
+  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   EXPECT_FALSE(changes.HasBaseAfter(nullptr));
   EXPECT_TRUE(changes.HasBaseAfter(&second));
   changes.EndSnapshot(&second);
@@ -86,7 +86,7 @@ TEST(TableChangesTest, ALostChangePreventsABase) {
 TEST(TableChangesTest, WaitsForTheEndOfASnapshot) {
   TableChanges changes;
   changes.WaitForEnd();  // no snapshot is running
-  changes.BeginSnapshot();
+  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   std::atomic<bool> ended{false};
   std::thread waiting([&] {
     changes.WaitForEnd();

@@ -178,10 +178,18 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
       return store->FindOrInsert({ids.data(), count}, options,
                                  {refs.data(), count}, nullptr);
     };
-    const auto make = [&] {
+    const auto make_empty = [&] {
       Store store;
       EXPECT_TRUE(
           EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+      return store;
+    };
+    // The first call also allocates the sketch.
+    FailEachAllocation(
+        make_empty, [&](EmbeddingStore* store) { return see(store, 3000); },
+        10);
+    const auto make = [&] {
+      Store store = make_empty();
       for (int64_t step = 0; step < 2; ++step) {
         store->SetStep(step);
         EXPECT_TRUE(see(store.get(), 2000).ok());

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
@@ -236,6 +237,67 @@ TEST(EmbeddingStoreStressTest, RowsAreNeverTornAndTheCapHolds) {
     policies.eviction.max_rows = 1200;
     policies.eviction.order = order;
     RowsAreWhole(6, 0.15, policies);
+  }
+}
+
+// Rows of every type, shorter and longer than the widths that are copied at
+// once. All columns of a row are equal after every write, so a reader notices a
+// copy with parts of two writes. Without a sanitizer, this runs the plain loads
+// and stores of a release; ThreadSanitizer compiles atomic ones.
+void ColumnsStayEqual(RowType type, int dim, double share) {
+  RowInitializer zeros;
+  ASSERT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  ASSERT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, {}, type).ok());
+  constexpr int64_t kFew = 6;
+  std::vector<int64_t> ids(kFew);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  Lookup(store.get(), ids);
+  const std::vector<float> numbers = {0.5f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  SparseOptimizer adagrad;
+  ASSERT_TRUE(SparseOptimizer::Create("adagrad", numbers, &adagrad).ok());
+  const int64_t count = static_cast<int64_t>(ids.size()) * dim;
+  const int64_t bytes = SizeOf(type);
+  const auto read = [&](Rng*) {
+    std::vector<char> rows(count * bytes);
+    store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const char* const row = rows.data() + i * dim * bytes;
+      for (int c = 1; c < dim; ++c) {
+        ASSERT_EQ(std::memcmp(row, row + c * bytes, bytes), 0)
+            << "id " << ids[i] << ", column " << c;
+      }
+    }
+  };
+  const auto apply = [&](auto gradient) {
+    const std::vector<decltype(gradient)> gradients(count, gradient);
+    ASSERT_TRUE(store
+                    ->Apply(ids, gradients.data(), "adagrad", adagrad, inits,
+                            false, -1, nullptr)
+                    .ok());
+  };
+  const auto train = [&](Rng* rng) {
+    const double gradient = (*rng)() % 2 == 0 ? 1.0 : -1.5;
+    type == RowType::kFloat64 ? apply(gradient)
+                              : apply(static_cast<float>(gradient));
+  };
+  const auto replace = [&](Rng* rng) {
+    const std::vector<int64_t> some = SomeIds(rng, 0, kFew, 2);
+    const std::vector<char> zero_rows(some.size() * dim * bytes);
+    ASSERT_TRUE(store->InsertOrAssign(some, zero_rows.data(), nullptr).ok());
+    Remove(store.get(), SomeIds(rng, 0, kFew, 2));
+    int64_t returned;
+    ASSERT_TRUE(store->Compact(&returned, {}).ok());
+    Lookup(store.get(), ids);
+  };
+  RunUntilTimeIsUp(share, {read, read, train, train, train, replace});
+}
+
+TEST(EmbeddingStoreStressTest, RowsOfEveryTypeAreNeverTorn) {
+  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
+                             RowType::kFloat16, RowType::kBFloat16}) {
+    for (const int dim : {8, 33, 1100}) ColumnsStayEqual(type, dim, 0.05);
   }
 }
 

@@ -348,7 +348,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   locks.Lock();
   ASSERT_TRUE(source.ReserveMarks().ok());
   std::vector<std::vector<int64_t>> removed(source.num_shards());
-  source.Begin(&removed);
+  source.Begin(std::make_shared<ImageBudget>(StepGates(), 0), &removed);
   locks.Unlock();
   restart(adam);
   EXPECT_FALSE(done);

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
+
+#include "tests/core/embedding/resident_bytes.h"
 
 namespace lodestar {
 namespace {
@@ -273,6 +276,24 @@ TEST(ShardPlanTest, KeepsWhatBelongsTogether) {
   EXPECT_EQ(plan.rows[1].occurrence, 1);
   EXPECT_EQ(plan.rows[1].frequency, 3u);
   EXPECT_EQ(plan.tags, (std::vector<uint32_t>{40, 60}));
+}
+
+// A large sketch takes memory as it is used, not by its size.
+TEST(OccurrenceCounterTest, ALargeSketchTakesLittleMemoryAtFirst) {
+  AdmissionPolicy policy = BySketch(3);
+  policy.num_counters = int64_t{1} << 29;
+  Table table(policy);
+  std::vector<int64_t> ids(100);
+  std::iota(ids.begin(), ids.end(), -50);
+  [[maybe_unused]] const int64_t before = ResidentBytes();
+  for (int64_t step = 0; step < 2; ++step) {
+    EXPECT_TRUE(table.Lookup(ids, step).empty());
+  }
+  EXPECT_EQ(table.counter.sketch_bytes(), policy.num_counters);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_LT(ResidentBytes() - before, 8 << 20);
+#endif
+  EXPECT_EQ(table.Lookup(ids, 2), ids);
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_F(ShardedRowsTest, RemovedIdsAreListedSinceTheBase) {
 }
 
 TEST_F(ShardedRowsTest, ChangesOfAllRowsWaitForTheSnapshot) {
-  rows_.changes().BeginSnapshot();
+  rows_.changes().BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
   std::atomic<bool> ended{false};
   std::thread waiting([&] {
     ShardLocks locks(rows_, std::defer_lock);

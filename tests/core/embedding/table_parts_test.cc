@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ TEST(SnapshotSourceTest, AFailedSnapshotReturnsTheRemovedIds) {
   EXPECT_EQ(stores[0], &table.rows.shard(0).rows);
   EXPECT_EQ(stores[1], table.rows.shared());
   const std::vector<float> inits;
+  const auto budget = std::make_shared<ImageBudget>(StepGates(), 0);
   ShardLocks locks = source.Locks();
   // Takes a snapshot and removes `removed_next` in the meantime.
   const auto snapshot = [&](int64_t removed_next, std::string* base) {
@@ -53,20 +55,21 @@ TEST(SnapshotSourceTest, AFailedSnapshotReturnsTheRemovedIds) {
     std::vector<int64_t> ends;
     locks.Lock();
     EXPECT_TRUE(source.ReserveMarks().ok());
-    source.Begin(&removed);
+    source.Begin(budget, &removed);
     for (RowStore* store : stores) {
-      store->BeginSnapshot(true, {{3, RowType::kFloat32, 0}, inits, 0}, 1000);
+      store->BeginSnapshot(true, {{3, RowType::kFloat32, 0}, inits, 0}, 1000,
+                           budget.get());
       ends.push_back(store->high_water());
     }
     locks.Unlock();
-    EXPECT_TRUE(source.running());
+    EXPECT_EQ(source.budget(), budget);
     {
       MutexLock lock(&table.rows.shard(0).mutex);
       EXPECT_TRUE(table.rows.shard(0).removed.Add(removed_next, 0));
     }
     for (size_t p = 0; p < stores.size(); ++p) stores[p]->EndImages(ends[p]);
     source.End(ends, removed, base);
-    EXPECT_FALSE(source.running());
+    EXPECT_EQ(source.budget(), nullptr);
     return removed[0];
   };
   std::string base = "first";

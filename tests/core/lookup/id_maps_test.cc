@@ -101,7 +101,7 @@ TEST(IntegerMapTest, BatchesVisitEveryKeyInOrder) {
   int64_t next = 0;
   map.FindBatch(
       1000, [&](int64_t i) { return keys[i]; },
-      [&](int64_t i, const int64_t* value) {
+      [&](int64_t i, uint64_t, const int64_t* value) {
         ASSERT_EQ(i, next++);
         ASSERT_EQ(value != nullptr, i % 2 == 0);
         if (value != nullptr) {
@@ -109,6 +109,22 @@ TEST(IntegerMapTest, BatchesVisitEveryKeyInOrder) {
         }
       });
   EXPECT_EQ(next, 1000);
+}
+
+TEST(IntegerMapTest, FindOrAddBatchAddsZeros) {
+  IntegerMap map;
+  const int64_t keys[] = {5, 0, 7, 5, 0};
+  ASSERT_TRUE(map.Reserve(3).ok());
+  std::vector<int64_t> before;
+  map.FindOrAddBatch(
+      5, [&](int64_t i) { return keys[i]; },
+      [&](int64_t i, int64_t* value) {
+        ASSERT_EQ(i, static_cast<int64_t>(before.size()));
+        before.push_back(*value);
+        *value = i + 1;
+      });
+  EXPECT_EQ(before, (std::vector<int64_t>{0, 0, 0, 1, 2}));
+  ExpectSame(map, std::map<int64_t, int64_t>{{5, 4}, {0, 5}, {7, 3}});
 }
 
 TEST(IntegerMapTest, BytesOfAMillionKeys) {

@@ -96,7 +96,7 @@ TEST(IdTableTest, ConcurrentReadersAndWriters) {
         if (!table.Read(&view).ok()) ++wrong;
         view.map().FindBatch(
             kFixed, [](int64_t i) { return i; },
-            [&](int64_t i, const int64_t* value) {
+            [&](int64_t i, uint64_t, const int64_t* value) {
               if (value == nullptr || *value != i) ++wrong;
             });
       } while (writers > 0);

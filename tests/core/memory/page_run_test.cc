@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <vector>
 
 namespace lodestar {
 namespace {
@@ -15,6 +16,20 @@ TEST(PageRunTest, RoundsLargeSizesUpToPages) {
     EXPECT_EQ(pages.bytes, bytes < 8192 ? bytes : (bytes + 4095) / 4096 * 4096);
     std::memset(pages.address, 1, pages.bytes);
     FreePages(pages);
+  }
+}
+
+TEST(PageRunTest, ZeroedPagesAreZero) {
+  for (const size_t bytes : {size_t{1}, size_t{5000}, size_t{1} << 20}) {
+    for (int i = 0; i < 3; ++i) {
+      const PageRun pages = AllocateZeroedPages(bytes);
+      ASSERT_NE(pages.address, nullptr);
+      ASSERT_GE(pages.bytes, bytes);
+      const std::vector<char> zeros(pages.bytes);
+      EXPECT_EQ(std::memcmp(pages.address, zeros.data(), pages.bytes), 0);
+      std::memset(pages.address, 1, pages.bytes);
+      FreePages(pages);
+    }
   }
 }
 

@@ -45,7 +45,7 @@ ColumnSpec Ids(std::string name) { return {std::move(name), false, -1, 0}; }
 
 NormFormat Example() {
   return NormFormat({Label(), Dense(2), Ids("C1"), Ids("C2")},
-                    {{kLabel, kDense, kKeys, kKeys}});
+                    {{{kLabel, kDense, kKeys, kKeys}}});
 }
 
 std::string Header(int64_t check, int64_t records, int64_t label_dim,
@@ -108,7 +108,7 @@ TEST(NormFormatTest, WorkedExamples) {
 
 TEST(NormFormatTest, Int64Keys) {
   const NormFormat format({Label(), Ids("C1"), Ids("C2")},
-                          {{kLabel, kKeys, kKeys}, KeyType::kInt64});
+                          {{{kLabel, kKeys, kKeys}, KeyType::kInt64}});
   const std::string sample = FromHex(
       "00 00 80 3f 01 00 00 00 07 00 00 00 00 00 00 00 02 00 00 00 "
       "2c 01 00 00 00 00 00 00 ff ff ff ff ff ff ff ff");
@@ -135,7 +135,7 @@ TEST(NormFormatTest, ColumnsInAnyOrderAndOnesNotUsed) {
                            {"price", true, 1, 0},
                            {"I", true, 1, 0},
                            {"click", false, 1, 2}},
-                          {{kKeys, kDense, kKeys, kLabel, kDense, kLabel}});
+                          {{{kKeys, kDense, kKeys, kLabel, kDense, kLabel}}});
   const std::string sample = BytesOf(Floats{2.5, 1, -3, 16777216, .125}) +
                              Keys<uint32_t>({4}) + Keys<uint32_t>({1, 2});
   std::string file = Header(0, 100, 2, 3, 2);
@@ -334,7 +334,7 @@ TEST(NormFormatTest, RecordErrorsWithChecksums) {
 
 TEST(NormFormatTest, ErrorsSuggestAWrongKeyType) {
   const NormFormat wide({Label(), Dense(2), Ids("C1"), Ids("C2")},
-                        {{kLabel, kDense, kKeys, kKeys}, KeyType::kInt64});
+                        {{{kLabel, kDense, kKeys, kKeys}, KeyType::kInt64}});
   EXPECT_EQ(ReadRecords(wide, FromHex(kNone)).messages,
             Strings{"f: record 0 at byte 64: slot 'C2': nnz is 300, expected 0 "
                     "to 3 because 28 bytes are left; check the key type and "
@@ -346,7 +346,7 @@ TEST(NormFormatTest, ErrorsSuggestAWrongKeyType) {
 }
 
 TEST(NormFormatTest, ACheckModeMayBeRequired) {
-  NormOptions options = {{kLabel, kDense, kKeys, kKeys}};
+  NormOptions options = {{{kLabel, kDense, kKeys, kKeys}}};
   options.wants_check = true;
   const std::vector<ColumnSpec> specs = {Label(), Dense(2), Ids("C1"),
                                          Ids("C2")};
@@ -397,7 +397,7 @@ TEST(NormFormatTest, ABadNnzWithoutFrameCostsTheRest) {
 
 TEST(NormFormatTest, OneHotSlotsHaveOneKey) {
   const NormFormat format({Label(), Dense(2), {"C1", false, 1, 9}, Ids("C2")},
-                          {{kLabel, kDense, kKeys, kKeys}});
+                          {{{kLabel, kDense, kKeys, kKeys}}});
   ExpectMessages(format,
                  {{File(false, {Sample(1, {8}, {300}), Sample(1, {}, {300})}),
                    "f: record 1 at byte 92: slot 'C1': nnz is 0, expected 1"},
@@ -410,7 +410,7 @@ TEST(NormFormatTest, OneHotSlotsHaveOneKey) {
 
 TEST(NormFormatTest, IntegersMustBeWhole) {
   const NormFormat format({{"n", false, 1, 0}, {"counts", false, 2, 0}},
-                          {{kLabel, kDense}});
+                          {{{kLabel, kDense}}});
   const auto file = [](Floats numbers) {
     return Header(0, 1, 1, 2, 0) + BytesOf(numbers);
   };
@@ -432,7 +432,7 @@ TEST(NormFormatTest, LengthsMatchTheDeclaration) {
   ColumnSpec twin = Ids("C2");
   twin.weighs = 2;
   const NormFormat format({Label(), Dense(2), pairs, twin},
-                          {{kLabel, kDense, kKeys, kKeys}});
+                          {{{kLabel, kDense, kKeys, kKeys}}});
   EXPECT_EQ(ReadRecords(format, File(true, {Sample(1, {1, 2}, {3, 4}),
                                             Sample(1, {}, {})}))
                 .messages,
@@ -457,7 +457,7 @@ TEST(NormFormatTest, AWrongNnzDoesNotAllocate) {
 
 TEST(NormFormatTest, RejectsUnsupportedSlots) {
   const auto message = [](ColumnSpec spec, FieldKind kind) {
-    return NormFormat::Check({spec}, {{kind}}).message();
+    return NormFormat::Check({spec}, {{{kind}}}).message();
   };
   EXPECT_EQ(message(Label(), kLabel), "");
   EXPECT_EQ(message({"w", true, -1, 0}, kKeys),

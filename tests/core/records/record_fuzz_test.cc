@@ -98,7 +98,7 @@ template <typename Key>
 Case NormCase(const std::string& name, std::vector<ColumnSpec> specs,
               bool framed) {
   const KeyType type = sizeof(Key) == 8 ? KeyType::kInt64 : KeyType::kUint32;
-  const NormOptions options = {kKinds, type};
+  const NormOptions options = {{kKinds, type}};
   EXPECT_TRUE(NormFormat::Check(specs, options).ok());
   Case c = {name,
             std::make_shared<NormFormat>(specs, options),

@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
+
+#include "tf_ops/core/base/hash.h"
 
 namespace lodestar {
 namespace {
@@ -90,6 +95,91 @@ TEST_P(EvictionListTest, AMovedRowKeepsItsPlace) {
   EXPECT_EQ(Victims(9), (std::vector<uint32_t>{first, other, third}));
   list_.Clear();
   EXPECT_TRUE(Victims(9).empty());
+}
+
+// Rows are added, seen again (sometimes by a call of an earlier step), removed,
+// evicted and moved in random order. Victims are the first rows of a model that
+// sorts all rows by frequency, age and id.
+TEST_P(EvictionListTest, AgreesWithAModel) {
+  std::mt19937_64 rng(11);
+  std::map<int64_t, uint32_t> model;  // id -> row
+  int64_t step = 0;
+  int64_t next_id = 0;
+  const auto key_of = [&](const std::pair<const int64_t, uint32_t>& entry) {
+    const RowMeta* const meta = rows_.meta(entry.second);
+    EvictionKey key;
+    key.frequency = GetParam() == Order::kLfu ? meta->frequency.load() : 0;
+    key.last_seen = meta->last_seen;
+    key.mixed_id = Mix64(static_cast<uint64_t>(entry.first));
+    return key;
+  };
+  const auto some_row = [&] {
+    const auto found = model.lower_bound(rng() % next_id);
+    return found == model.end() ? model.begin() : found;
+  };
+  const auto some_step = [&] {
+    return step - (rng() % 2 == 0 ? rng() % 3 : 0);
+  };
+  for (int round = 0; round < 20000; ++round) {
+    const uint64_t action = model.size() < 10 ? 0 : rng() % 100;
+    if (action < 35) {
+      if (model.size() >= kRows / 2) continue;
+      const int64_t id = next_id++;
+      model[id] = NewRow(id, some_step(), 1 + rng() % 300);
+      list_.Add(model[id]);
+    } else if (action < 84) {
+      const uint32_t row = some_row()->second;
+      RowMeta* const meta = rows_.meta(row);
+      list_.Remove(row);
+      meta->last_seen = std::max<int64_t>(meta->last_seen, some_step());
+      meta->frequency += 1;
+      list_.Add(row);
+    } else if (action < 88) {
+      const auto removed = some_row();
+      list_.Remove(removed->second);
+      rows_.Free(removed->second);
+      model.erase(removed);
+    } else if (action < 90) {
+      ++step;
+    } else if (action < 96) {
+      uint32_t low = 0;
+      const int64_t most = rng() % 50;
+      rows_.Compact(most, &low, [&](uint32_t from, uint32_t to) {
+        list_.Move(from, to);
+        ASSERT_EQ(model.at(rows_.meta(to)->id), from);
+        model[rows_.meta(to)->id] = to;
+      });
+    } else {
+      std::set<uint32_t> marked;
+      for (uint64_t count = rng() % 5; count > 0; --count) {
+        marked.insert(some_row()->second);
+      }
+      for (const uint32_t row : marked) list_.Mark(row);
+      std::vector<std::pair<EvictionKey, int64_t>> wanted;
+      for (const auto& entry : model) {
+        const EvictionKey key = key_of(entry);
+        if (key.last_seen == step || marked.count(entry.second) != 0) continue;
+        wanted.emplace_back(key, entry.first);
+      }
+      std::sort(wanted.begin(), wanted.end(),
+                [](const auto& a, const auto& b) { return a.first < b.first; });
+      if (action < 99) wanted.resize(std::min<size_t>(wanted.size(), 7));
+      EvictionList::Victims victims(&list_, step);
+      std::vector<uint32_t> evicted;
+      for (const auto& [key, id] : wanted) {
+        ASSERT_EQ(victims.Peek(), model[id]) << round;
+        evicted.push_back(model[id]);
+        victims.Pop();
+        model.erase(id);
+      }
+      if (action == 99) {
+        ASSERT_EQ(victims.Peek(), EvictionList::kNone);
+      }
+      for (const uint32_t row : marked) list_.Unmark(row);
+      for (const uint32_t row : evicted) rows_.Free(row);
+    }
+  }
+  EXPECT_GT(step, 100);
 }
 
 TEST(EvictionKeyTest, ComparesFrequencyThenAgeThenId) {

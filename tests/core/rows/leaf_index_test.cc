@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tests/core/testing/allocation_failure.h"
 #include "tf_ops/core/base/hash.h"
 
 namespace lodestar {
@@ -94,6 +95,48 @@ TEST(LeafIndexTest, ReserveEvenlyAvoidsGrowth) {
   }
 }
 
+// No array of all tags: the largest allocation is a leaf.
+TEST(LeafIndexTest, ReservingTakesLittleTemporaryMemory) {
+  constexpr uint32_t kTotal = 400000;
+  constexpr int64_t kLargestLeaf = 16384 * 8 * 8 / 5 + 4096;
+  EpochDomain epochs;
+  LeafIndex index(&epochs);
+  LeafIndex even(&epochs);
+  std::vector<uint32_t> tags;
+  for (uint32_t row = 0; row < kTotal; ++row) tags.push_back(TagOf(row));
+  {
+    const LargestAllocation largest;
+    ASSERT_TRUE(even.ReserveEvenly(kTotal).ok());
+    EXPECT_LE(largest.bytes(), kLargestLeaf);
+    ASSERT_TRUE(index.Reserve(tags).ok());
+    EXPECT_LE(largest.bytes(), kLargestLeaf);
+  }
+  EXPECT_LE(index.bytes(), kTotal * 14);
+  EXPECT_NEAR(even.bytes(), index.bytes(), index.bytes() * 0.05);
+  for (uint32_t row = 0; row < kTotal; ++row) index.Insert(tags[row], row);
+  for (uint32_t row = 0; row < kTotal; row += 100) {
+    ASSERT_EQ(Rows(index, tags[row]).count(row), 1u) << row;
+  }
+}
+
+// Leaves split deeper than evenly distributed tags would require.
+TEST(LeafIndexTest, TagsMayShareTheirFirstBits) {
+  EpochDomain epochs;
+  LeafIndex index(&epochs);
+  for (uint32_t row = 0; row < 200000; row += 100000) {
+    std::vector<uint32_t> tags;
+    for (uint32_t i = row; i < row + 100000; ++i) {
+      tags.push_back(0xabc00000u | TagOf(i) >> 12);
+    }
+    Add(&index, tags, row);
+    for (size_t i = 0; i < tags.size(); ++i) {
+      ASSERT_EQ(Rows(index, tags[i]).count(row + i), 1u) << i;
+    }
+  }
+  EXPECT_LE(index.bytes(), 200000 * 14 + (8 << 20));  // and the directory
+  ASSERT_TRUE(index.ReserveEvenly(1000).ok());
+}
+
 TEST(LeafIndexTest, RandomInsertsAndRemovesAgreeWithAModel) {
   EpochDomain epochs;
   LeafIndex index(&epochs);
@@ -168,6 +211,70 @@ TEST(LeafIndexTest, ReadersSeePublishedEntriesDuringGrowth) {
   }
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong, 0);
+}
+
+// Rows are removed, added and moved, and leaves are compacted and replaced,
+// while readers look up rows that stay. A moved row is at one place or the
+// other, and a row that a reader finds twice or never is an error.
+TEST(LeafIndexTest, ReadersSeeRowsThatMoveDuringCompaction) {
+  constexpr uint32_t kTags = 20000;
+  EpochDomain epochs;
+  LeafIndex index(&epochs);
+  std::vector<uint32_t> tags;
+  for (uint32_t tag = 0; tag < kTags; ++tag) tags.push_back(TagOf(tag));
+  Add(&index, tags, 0);
+  // Even ones stay, and their rows are tag or tag + kTags.
+  std::atomic<bool> done{false};
+  std::atomic<int64_t> wrong{0};
+  std::atomic<int64_t> read{0};
+  std::vector<std::thread> readers;
+  for (int t = 0; t < 3; ++t) {
+    readers.emplace_back([&, t] {
+      std::mt19937_64 rng(t);
+      while (!done) {
+        EpochDomain::Guard guard(&epochs);
+        for (int i = 0; i < 64; ++i) {
+          const uint32_t k = rng() % kTags;
+          LeafIndex::Cursor cursor = index.Begin(tags[k]);
+          int found = 0;
+          uint32_t row;
+          while ((row = LeafIndex::Next(tags[k], &cursor)) !=
+                 LeafIndex::kNoRow) {
+            found += row % kTags == k;
+          }
+          if (k % 2 == 0 && found != 1) ++wrong;
+        }
+        read += 64;
+      }
+    });
+  }
+  std::mt19937_64 rng(9);
+  std::vector<uint32_t> rows(kTags);
+  for (uint32_t k = 0; k < kTags; ++k) rows[k] = k;
+  for (int round = 0; round < 20 || read < 20000; ++round) {
+    // Removes odd rows, whose cells are reused only by a new leaf.
+    for (uint32_t k = 1; k < kTags; k += 2) index.Remove(tags[k], rows[k]);
+    for (int moves = 0; moves < 5000; ++moves) {
+      const uint32_t k = rng() % kTags & ~1u;
+      const uint32_t to = rows[k] < kTags ? k + kTags : k;
+      index.Move(tags[k], rows[k], to);
+      rows[k] = to;
+    }
+    uint32_t tag = 0;
+    do {
+      ASSERT_TRUE(index.CompactLeaf(&tag).ok());
+    } while (tag != 0);
+    std::vector<uint32_t> again;
+    for (uint32_t k = 1; k < kTags; k += 2) again.push_back(tags[k]);
+    ASSERT_TRUE(index.Reserve(again).ok());
+    for (uint32_t k = 1; k < kTags; k += 2) index.Insert(tags[k], rows[k]);
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(wrong, 0);
+  for (uint32_t k = 0; k < kTags; ++k) {
+    EXPECT_EQ(Rows(index, tags[k]).count(rows[k]), 1u) << k;
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/base/step_gate.h"
 
 namespace lodestar {
 namespace {
@@ -22,18 +22,18 @@ int64_t Count(const RowImages::Chunk* chunks) {
 }
 
 TEST(RowImagesTest, FullChunksAreTakenFirstAndTheRestAtTheEnd) {
-  ImageBudget::Global().RaiseLimit(1 << 20);
+  ImageBudget budget(StepGates(), 1 << 20);
   RowImages images;
   {
     MutexLock lock(&images.mutex());
-    images.Start(kFormat, 4 * kFormat.layout.bytes());
+    images.Start(kFormat, 4 * kFormat.layout.bytes(), &budget);
     for (char i = 0; i < 10; ++i) {
       char* const record = images.Add();
       ASSERT_NE(record, nullptr);
       std::memset(record, i, kFormat.layout.bytes());
     }
   }
-  EXPECT_GT(ImageBudget::Global().bytes(), 0);
+  EXPECT_GT(budget.bytes(), 0);
   RowImages::Chunk* const full = images.Take(/*all=*/false);
   EXPECT_EQ(Count(full), 8);
   EXPECT_EQ(full->records()[0], 4);  // the newest first
@@ -44,51 +44,46 @@ TEST(RowImagesTest, FullChunksAreTakenFirstAndTheRestAtTheEnd) {
   RowImages::Release(rest);
   EXPECT_EQ(images.Take(/*all=*/true), nullptr);
   EXPECT_FALSE(images.failed());
-  EXPECT_EQ(ImageBudget::Global().bytes(), 0);
-  ImageBudget::Global().LowerLimit(1 << 20);
+  EXPECT_EQ(budget.bytes(), 0);
 }
 
 TEST(RowImagesTest, ChunksNotTakenAreFreed) {
-  ImageBudget::Global().RaiseLimit(1 << 20);
+  ImageBudget budget(StepGates(), 1 << 20);
   {
     RowImages images;
     MutexLock lock(&images.mutex());
-    images.Start(kFormat, 1);
+    images.Start(kFormat, 1, &budget);
     ASSERT_NE(images.Add(), nullptr);
   }
-  EXPECT_EQ(ImageBudget::Global().bytes(), 0);
-  ImageBudget::Global().LowerLimit(1 << 20);
+  EXPECT_EQ(budget.bytes(), 0);
 }
 
 TEST(ImageBudgetTest, StepsWaitAboveTheLimitUntilHalfOfIt) {
-  ImageBudget budget;
-  StepGate& gate = StepGate::Global();
-  budget.RaiseLimit(100);
+  const auto gate = std::make_shared<StepGate>();
+  const StepGates gates({gate, std::make_shared<StepGate>()});
+  ImageBudget budget(gates, 100);
   budget.Add(100);
-  ASSERT_TRUE(gate.TryEnter());
-  gate.Exit();
+  ASSERT_TRUE(gates.TryEnter());
+  gates.Exit();
   EXPECT_TRUE(budget.tight());
   budget.Add(1);
-  EXPECT_FALSE(gate.TryEnter());
+  EXPECT_FALSE(gates.TryEnter());
   budget.Subtract(50);
-  EXPECT_FALSE(gate.TryEnter());
+  EXPECT_FALSE(StepGates({gate}).TryEnter());
   bool entered = false;
-  ASSERT_TRUE(
-      gate.Run([](auto call) { call(); }, [&] { entered = true; }, [] {}).ok());
+  const auto step = [&](StepScope) { entered = true; };
+  ASSERT_TRUE(gates.Run([](auto call) { call(); }, step, [] {}).ok());
   EXPECT_FALSE(entered);
   budget.Subtract(1);
   EXPECT_TRUE(entered);
-  gate.Exit();
   EXPECT_FALSE(budget.tight());
   budget.Subtract(50);
-  EXPECT_EQ(budget.TakePeak(), 101);
-  EXPECT_EQ(budget.TakePeak(), 0);
-  budget.LowerLimit(100);
+  EXPECT_EQ(budget.bytes(), 0);
+  EXPECT_EQ(budget.peak(), 101);
 }
 
 TEST(ImageBudgetTest, WaitsForAWriter) {
-  ImageBudget budget;
-  budget.RaiseLimit(10);
+  ImageBudget budget(StepGates(), 10);
   budget.Add(20);
   budget.Wait();  // no writer exists to wait for
   auto writer = std::make_unique<ImageBudget::Writer>(&budget);
@@ -101,8 +96,6 @@ TEST(ImageBudgetTest, WaitsForAWriter) {
   budget.Subtract(15);
   waiting.join();
   EXPECT_TRUE(waited);
-  budget.Subtract(5);
-  budget.LowerLimit(10);
 }
 
 }  // namespace

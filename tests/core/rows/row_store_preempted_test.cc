@@ -10,13 +10,16 @@
 #include <vector>
 
 #include "tf_ops/core/base/guards.h"
+#include "tf_ops/core/base/step_gate.h"
+#include "tf_ops/core/rows/row_images.h"
 #include "tf_ops/core/rows/row_store.h"
 
 namespace lodestar {
 namespace {
 
-// While true, threads wait at a pause.
+// While true, threads wait at `place`.
 std::atomic<bool> hold{false};
+std::atomic<PausePoint> place{PausePoint::kMarkWritten};
 std::atomic<bool> held{false};
 
 constexpr int64_t kRows = 100;
@@ -70,52 +73,132 @@ void End(RowStore* store, std::map<int64_t, float>* values) {
   store->EndSnapshot(kRows, /*failed=*/false);
 }
 
+// A store of kRows rows, of which the running incremental snapshot has one.
+class PreemptedWriter {
+ public:
+  // saved: whether the snapshot has already saved the row. hot: whether another
+  // write has marked it since.
+  PreemptedWriter(bool saved, bool hot) : store_(1, &arena_) {
+    EXPECT_TRUE(store_.ReserveMarks().ok());
+    EXPECT_TRUE(store_.Reserve(kRows).ok());
+    for (int64_t id = 0; id < kRows; ++id) {
+      const uint32_t row = store_.Allocate();
+      CopyRowIn(&(values_[id] = 1.0f), sizeof(float), store_.values(row));
+      store_.Publish(row, id, 0, 0);
+    }
+    store_.StartMarking();
+    Write(&store_, kHot, 2.0f);
+    Begin();
+    if (saved) Save();
+    if (hot) Write(&store_, kHot, 3.0f);
+  }
+
+  // Starts a write, which stops at `point`.
+  void Pause(PausePoint point) {
+    place = point;
+    held = false;
+    hold = true;
+    writer_ = std::thread([&] { Write(&store_, kHot, 4.0f); });
+    while (!held) std::this_thread::yield();
+  }
+  void Continue() {
+    hold = false;
+    writer_.join();
+  }
+  void Begin() {
+    store_.BeginSnapshot(/*whole=*/false, Format(), 1 << 16, &budget_);
+  }
+  void Save() { lodestar::Save(&store_, &values_); }
+  void End() { lodestar::End(&store_, &values_); }
+  // Ends a snapshot whose content is lost.
+  void Fail() {
+    store_.EndImages(kRows);
+    store_.EndSnapshot(kRows, /*failed=*/true);
+  }
+  // Returns the row according to all snapshots and one more.
+  float Restored() {
+    Begin();
+    Save();
+    End();
+    return values_[kHot];
+  }
+
+ private:
+  ImageBudget budget_{StepGates(), 1 << 20};
+  Arena arena_;
+  RowStore store_;
+  std::map<int64_t, float> values_;
+  std::thread writer_;
+};
+
+constexpr bool kBools[] = {false, true};
+
 // The writer pauses in one snapshot and continues in the next.
 TEST(RowStorePreemptedTest, AWriteIsInOneOfTheSnapshotsAroundIt) {
-  // Whether the first snapshot saves the row before the writer arrives, and
-  // whether another write marks it in between.
-  for (const bool saved : {false, true}) {
-    for (const bool hot : {false, true}) {
-      Arena arena;
-      RowStore store(1, &arena);
-      ASSERT_TRUE(store.ReserveMarks().ok());
-      ASSERT_TRUE(store.Reserve(kRows).ok());
-      std::map<int64_t, float> values;
-      for (int64_t id = 0; id < kRows; ++id) {
-        const uint32_t row = store.Allocate();
-        CopyRowIn(&(values[id] = 1.0f), sizeof(float), store.values(row));
-        store.Publish(row, id, 0, 0);
-      }
-      store.StartMarking();
-      Write(&store, kHot, 2.0f);
-      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
-      if (saved) Save(&store, &values);
-      if (hot) Write(&store, kHot, 3.0f);
-
-      held = false;
-      hold = true;
-      std::thread writer([&] { Write(&store, kHot, 4.0f); });
-      while (!held) std::this_thread::yield();
+  for (const bool saved : kBools) {
+    for (const bool hot : kBools) {
+      PreemptedWriter writer(saved, hot);
+      writer.Pause(PausePoint::kMarkWritten);
       // A snapshot that does not need a locked row ends without its lock.
-      End(&store, &values);
-      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
-      hold = false;
-      writer.join();
-      Save(&store, &values);
-      End(&store, &values);
-
-      store.BeginSnapshot(/*whole=*/false, Format(), 1 << 16);
-      Save(&store, &values);
-      End(&store, &values);
-      EXPECT_EQ(values[kHot], 4.0f) << "saved " << saved << ", hot " << hot;
+      writer.End();
+      writer.Begin();
+      writer.Continue();
+      writer.Save();
+      writer.End();
+      EXPECT_EQ(writer.Restored(), 4.0f)
+          << "saved " << saved << ", hot " << hot;
     }
+  }
+}
+
+// The writer pauses in one snapshot, misses all of the next, which fails, and
+// continues in the third.
+TEST(RowStorePreemptedTest, AWriteOutlastsASnapshotThatFails) {
+  for (const PausePoint point :
+       {PausePoint::kBeforeMarking, PausePoint::kMarkWritten}) {
+    for (const bool saved : kBools) {
+      for (const bool hot : kBools) {
+        for (const bool first_fails : kBools) {
+          PreemptedWriter writer(saved, hot);
+          writer.Pause(point);
+          first_fails ? writer.Fail() : writer.End();
+          writer.Begin();
+          writer.Fail();
+          writer.Begin();
+          writer.Continue();
+          writer.Save();
+          writer.End();
+          EXPECT_EQ(writer.Restored(), 4.0f)
+              << "point " << static_cast<int>(point) << ", saved " << saved
+              << ", hot " << hot << ", first fails " << first_fails;
+        }
+      }
+    }
+  }
+}
+
+// The second snapshot does not have the row, so it is complete before the
+// writer marks it.
+TEST(RowStorePreemptedTest, AWriteOutlastsASnapshotWithoutTheRow) {
+  for (const bool saved : kBools) {
+    PreemptedWriter writer(saved, /*hot=*/false);
+    writer.Pause(PausePoint::kBeforeMarking);
+    writer.End();
+    writer.Begin();
+    writer.Save();
+    writer.End();
+    writer.Begin();
+    writer.Continue();
+    writer.Save();
+    writer.End();
+    EXPECT_EQ(writer.Restored(), 4.0f) << "saved " << saved;
   }
 }
 
 }  // namespace
 
-void PauseAt(PausePoint) {
-  if (!hold) return;
+void PauseAt(PausePoint point) {
+  if (!hold || point != place) return;
   held = true;
   while (hold) std::this_thread::yield();
 }

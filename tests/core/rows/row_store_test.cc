@@ -231,7 +231,8 @@ TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
       }
       const SnapshotRowFormat format = {
           SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
-      store.BeginSnapshot(whole, format, 1 << 16);
+      ImageBudget budget(StepGates(), 1 << 20);
+      store.BeginSnapshot(whole, format, 1 << 16, &budget);
       std::vector<char> records(most * format.layout.bytes());
       std::vector<int64_t> saved;
       for (int64_t next = 0; next < kRows;) {

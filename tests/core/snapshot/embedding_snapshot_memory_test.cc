@@ -121,7 +121,7 @@ TEST(EmbeddingSnapshotMemoryTest, Begin) {
     bool failed;
     {
       const auto failure = fail();
-      status = EmbeddingSnapshot::Begin(sources, &snapshots);
+      status = EmbeddingSnapshot::Begin(sources, StepGates(), &snapshots);
       failed = failure->failed();
     }
     EXPECT_EQ(status.code(),
@@ -188,6 +188,7 @@ TEST(EmbeddingSnapshotMemoryTest, Images) {
   int images = 0;
   FailEach([&](SnapshotMemory* memory, const Fail& fail) {
     auto snapshot = BeginSnapshot(memory->store, "");
+    const auto budget = memory->store->snapshot_source().budget();
     const TableContent before = ContentOf(*memory->store);
     const Update update(Range(0, 800));
     Status applied;
@@ -208,7 +209,7 @@ TEST(EmbeddingSnapshotMemoryTest, Images) {
     } else {
       EXPECT_TRUE(written.ok());
     }
-    EXPECT_EQ(ImageBudget::Global().bytes(), 0);
+    EXPECT_EQ(budget->bytes(), 0);
     return failed;
   });
   EXPECT_GT(images, 1);

@@ -1,20 +1,23 @@
 // Snapshots of two tables during concurrent training, in which each step
-// updates both tables under one hold of the gate. Run it under --config=tsan
+// updates both tables inside their gates. Run it under --config=tsan
 // and --config=asan too.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/core/testing/snapshot_content.h"
 #include "tests/core/testing/stress.h"
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 
 namespace lodestar {
@@ -107,7 +110,6 @@ class SnapshotStress {
       EXPECT_TRUE(content_[t] == ContentOf(*tables_[t]));
     }
     EXPECT_GT(committed_, 1);
-    EXPECT_EQ(ImageBudget::Global().bytes(), 0);
   }
 
  private:
@@ -119,11 +121,10 @@ class SnapshotStress {
       ids.push_back(2 * k + 1);
     }
     Access(tables_[0].get(), ids);
-    StepGate& gate = StepGate::Global();
-    while (!gate.TryEnter()) std::this_thread::yield();
+    while (!gates_.TryEnter()) std::this_thread::yield();
     Train(tables_[0].get(), ids);
     Train(tables_[1].get(), ids);
-    gate.Exit();
+    gates_.Exit();
   }
 
   void Churn(Rng* rng) {
@@ -158,10 +159,12 @@ class SnapshotStress {
     const std::vector<EmbeddingSnapshot::Source> sources = {
         {tables_[0], base_}, {tables_[1], saves_() % 5 == 0 ? "" : base_}};
     Snapshots snapshots;
-    const Status status = EmbeddingSnapshot::Begin(sources, &snapshots);
+    const Status status = EmbeddingSnapshot::Begin(sources, gates_, &snapshots);
     ASSERT_TRUE(status.ok()) << status.message();
+    const auto budget = tables_[0]->snapshot_source().budget();
     std::vector<TableContent> content = content_;
     for (int t = 0; t < 2; ++t) SaveInto(snapshots[t].get(), &content[t]);
+    EXPECT_EQ(budget->bytes(), 0);
     for (int64_t id = 0; id < kTrained; ++id) {
       const auto row = RowOf(content[0].rows[id]);
       ASSERT_EQ(row, RowOf(content[1].rows[id])) << id;
@@ -178,6 +181,8 @@ class SnapshotStress {
 
   const double share_;
   const std::vector<Store> tables_;
+  const StepGates gates_{
+      {std::make_shared<StepGate>(), std::make_shared<StepGate>()}};
   std::vector<TableContent> content_{2};
   std::string base_;
   int64_t committed_ = 0;
@@ -194,6 +199,55 @@ TEST(EmbeddingSnapshotStressTest, StepsAreAtomicWithEvictionOrder) {
   TablePolicies policies;
   policies.eviction.max_rows = 30000;
   SnapshotStress(policies, 0.3).Run();
+}
+
+// While the images of one group of tables exceed their limit, only writers of
+// these tables wait.
+TEST(EmbeddingSnapshotStressTest, ImagesOfOneGroupDoNotAffectAnother) {
+  constexpr int64_t kRows = 40000;
+  Ids all(kRows);
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<float> rows(kRows * kDim);
+  Store stores[3];
+  for (Store& store : stores) {
+    store = MakeStore(3, TablePolicies());
+    Access(store.get(), all);
+  }
+  const auto gate = std::make_shared<StepGate>();
+  const StepGates gates({gate, std::make_shared<StepGate>()});
+  const StepGates others({std::make_shared<StepGate>()});
+  const std::vector<EmbeddingSnapshot::Source> sources = {{stores[0], ""},
+                                                          {stores[1], ""}};
+  Snapshots snapshots;
+  ASSERT_TRUE(EmbeddingSnapshot::Begin(sources, gates, &snapshots).ok());
+  auto other = BeginSnapshot(stores[2], "", others);
+  const auto budget = stores[0]->snapshot_source().budget();
+  EXPECT_EQ(stores[1]->snapshot_source().budget(), budget);
+  for (int t = 0; t < 2; ++t) Train(stores[t].get(), all);
+  EXPECT_FALSE(gates.TryEnter());
+  EXPECT_FALSE(StepGates({gate}).TryEnter());
+  std::atomic<bool> assigned{false};
+  std::thread waiting;
+  {
+    const ImageBudget::Writer writer(budget.get());
+    waiting = std::thread([&] {
+      EXPECT_TRUE(stores[1]->InsertOrAssign(all, rows.data(), nullptr).ok());
+      assigned = true;
+    });
+    ASSERT_TRUE(others.TryEnter());
+    Train(stores[2].get(), {1});
+    others.Exit();
+    EXPECT_TRUE(stores[2]->InsertOrAssign(Ids{1}, rows.data(), nullptr).ok());
+    TableContent content;
+    SaveInto(other.get(), &content);
+    other->Commit("a");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(assigned);
+    for (int t = 0; t < 2; ++t) SaveInto(snapshots[t].get(), &content);
+  }
+  waiting.join();
+  ASSERT_TRUE(gates.TryEnter());
+  gates.Exit();
 }
 
 }  // namespace

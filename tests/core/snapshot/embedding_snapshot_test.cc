@@ -15,7 +15,7 @@
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/snapshot_content.h"
 #include "tests/core/testing/updates_outside.h"
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/base/step_gate.h"
 
 namespace lodestar {
 namespace {
@@ -270,16 +270,16 @@ TEST(EmbeddingSnapshotTest, OneAtATime) {
   auto snapshot = BeginSnapshot(a, "");
   Snapshots snapshots;
   const std::vector<EmbeddingSnapshot::Source> both = {{b, ""}, {a, ""}};
-  const Status status = EmbeddingSnapshot::Begin(both, &snapshots);
+  const Status status = EmbeddingSnapshot::Begin(both, StepGates(), &snapshots);
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "the table already has a running snapshot.");
   // Neither snapshot has begun.
   EXPECT_NE(BeginSnapshot(b, ""), nullptr);
   snapshot->Abort();
-  EXPECT_TRUE(EmbeddingSnapshot::Begin(both, &snapshots).ok());
+  EXPECT_TRUE(EmbeddingSnapshot::Begin(both, StepGates(), &snapshots).ok());
   snapshots.clear();
   const std::vector<EmbeddingSnapshot::Source> twice = {{a, ""}, {a, ""}};
-  EXPECT_EQ(EmbeddingSnapshot::Begin(twice, &snapshots).message(),
+  EXPECT_EQ(EmbeddingSnapshot::Begin(twice, StepGates(), &snapshots).message(),
             "the snapshot lists one table twice.");
 }
 
@@ -449,44 +449,40 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   const EmbeddingStats stats = store->Stats();
   const int64_t limit = (stats.row_bytes + stats.slot_bytes) / 10;
   const TableContent before = ContentOf(*store);
-  StepGate& gate = StepGate::Global();
-  ImageBudget& budget = ImageBudget::Global();
-  auto snapshot = BeginSnapshot(store, "");
-  ASSERT_EQ(budget.bytes(), 0);
-  budget.TakePeak();
+  const StepGates gates({std::make_shared<StepGate>()});
+  auto snapshot = BeginSnapshot(store, "", gates);
+  const auto budget = store->snapshot_source().budget();
+  ASSERT_EQ(budget->bytes(), 0);
   // A step that finds the gate closed resumes when it is opened.
   int64_t next = 0;
   const auto train = [&] {
-    while (next < kRows && gate.TryEnter()) {
+    while (next < kRows && gates.TryEnter()) {
       Apply(store.get(), Range(next, next + kStep), kRules[1]);
       next += kStep;
-      gate.Exit();
+      gates.Exit();
     }
   };
   train();
   EXPECT_GT(next, kRows / 20);
   EXPECT_LT(next, kRows / 6);
   bool entered = false;
-  const auto step = [&] {
-    entered = true;
-    gate.Exit();
-  };
-  ASSERT_TRUE(gate.Run([](auto call) { call(); }, step, [] {}).ok());
+  const auto step = [&](StepScope) { entered = true; };
+  ASSERT_TRUE(gates.Run([](auto call) { call(); }, step, [] {}).ok());
   EXPECT_FALSE(entered);
   // Lookups do not wait.
   Access(store.get(), Range(0, 10));
   TableContent content;
   SaveInto(snapshot.get(), &content);
   EXPECT_TRUE(entered);
-  EXPECT_EQ(budget.bytes(), 0);
-  EXPECT_LE(budget.TakePeak(),
+  EXPECT_EQ(budget->bytes(), 0);
+  EXPECT_LE(budget->peak(),
             limit + 4 * (int64_t{256} << 10) + kStep * kWide * 8);
   EXPECT_TRUE(content == before);
   snapshot->Commit("a");
   train();
   EXPECT_EQ(next, kRows);
   // Abort opens the gate as well.
-  snapshot = BeginSnapshot(store, "");
+  snapshot = BeginSnapshot(store, "", gates);
   next = 0;
   train();
   EXPECT_LT(next, kRows);

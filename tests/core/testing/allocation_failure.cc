@@ -16,7 +16,10 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 // Number of allocations before the one that fails; negative afterwards.
 std::atomic<int64_t> left{kNever};
 
-bool Fails() {
+std::atomic<size_t> largest{0};
+
+bool Fails(size_t size) {
+  if (size > largest.load(std::memory_order_relaxed)) largest.store(size);
   if (left.load(std::memory_order_relaxed) == kNever) return false;
   return left.fetch_sub(1, std::memory_order_relaxed) == 0;
 }
@@ -31,7 +34,7 @@ void* __real_mmap(void* address, size_t size, int protection, int flags, int fd,
                   off_t offset);
 
 void* __wrap_malloc(size_t size) {
-  return Fails() ? nullptr : __real_malloc(size);
+  return Fails(size) ? nullptr : __real_malloc(size);
 }
 
 void __wrap_free(void* memory) {
@@ -41,20 +44,31 @@ void __wrap_free(void* memory) {
 
 void* __wrap_mmap(void* address, size_t size, int protection, int flags, int fd,
                   off_t offset) {
-  if (Fails()) return MAP_FAILED;
+  if (Fails(size)) return MAP_FAILED;
   return __real_mmap(address, size, protection, flags, fd, offset);
 }
 }
 
 void* operator new(size_t size) {
-  void* memory = Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
+  void* memory = Fails(size) ? nullptr : __real_malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 // The standard library's version calls the operator above, but the
 // versions of sanitizers do not.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return Fails() ? nullptr : __real_malloc(size == 0 ? 1 : size);
+  return Fails(size) ? nullptr : __real_malloc(size == 0 ? 1 : size);
+}
+void* operator new(size_t size, std::align_val_t alignment,
+                   const std::nothrow_t&) noexcept {
+  const size_t unit = static_cast<size_t>(alignment);
+  return Fails(size) ? nullptr
+                     : aligned_alloc(unit, (size + unit - 1) / unit * unit);
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  void* memory = operator new(size, alignment, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
 }
 void* operator new[](size_t size) { return operator new(size); }
 void* operator new[](size_t size, const std::nothrow_t& none) noexcept {
@@ -62,6 +76,12 @@ void* operator new[](size_t size, const std::nothrow_t& none) noexcept {
 }
 void operator delete(void* memory) noexcept { __real_free(memory); }
 void operator delete(void* memory, size_t) noexcept { __real_free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept {
+  __real_free(memory);
+}
+void operator delete(void* memory, size_t, std::align_val_t) noexcept {
+  __real_free(memory);
+}
 void operator delete[](void* memory) noexcept { __real_free(memory); }
 void operator delete[](void* memory, size_t) noexcept { __real_free(memory); }
 
@@ -70,5 +90,8 @@ namespace lodestar {
 FailAllocation::FailAllocation(int64_t count) { left.store(count); }
 FailAllocation::~FailAllocation() { left.store(kNever); }
 bool FailAllocation::failed() const { return left.load() < 0; }
+
+LargestAllocation::LargestAllocation() { largest.store(0); }
+int64_t LargestAllocation::bytes() const { return largest.load(); }
 
 }  // namespace lodestar

@@ -24,6 +24,14 @@ class FailAllocation {
   bool failed() const;
 };
 
+// The largest allocation during its lifetime. At most one may exist at a time.
+class LargestAllocation {
+ public:
+  LargestAllocation();
+
+  int64_t bytes() const;
+};
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TESTS_CORE_TESTING_ALLOCATION_FAILURE_H_

@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
@@ -196,10 +197,12 @@ using Snapshots = std::vector<std::unique_ptr<EmbeddingSnapshot>>;
 
 // Begins a snapshot of one table; returns nullptr on error.
 inline std::unique_ptr<EmbeddingSnapshot> BeginSnapshot(
-    const std::shared_ptr<EmbeddingStore>& store, const std::string& base) {
+    const std::shared_ptr<EmbeddingStore>& store, const std::string& base,
+    const StepGates& gates = StepGates()) {
   const std::vector<EmbeddingSnapshot::Source> sources = {{store, base}};
   Snapshots snapshots;
-  if (!EmbeddingSnapshot::Begin(sources, &snapshots).ok()) return nullptr;
+  if (!EmbeddingSnapshot::Begin(sources, gates, &snapshots).ok())
+    return nullptr;
   return std::move(snapshots[0]);
 }
 

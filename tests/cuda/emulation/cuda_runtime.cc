@@ -130,7 +130,7 @@ void Block::RunFiber() {
 
 }  // namespace
 
-void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
+void EmulateBlocks(dim3 blocks, unsigned threads,
                    const std::function<void()>& body) {
   emulated_grid = blocks;
   for (unsigned y = 0; y < blocks.y; ++y) {

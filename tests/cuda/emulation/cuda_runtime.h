@@ -61,8 +61,15 @@ extern __thread ThreadPlace emulated_block;
 extern __thread dim3 emulated_grid;
 
 // Calls body() for each thread of each block.
-void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
+void EmulateBlocks(dim3 blocks, unsigned threads,
                    const std::function<void()>& body);
+// Like a launch on a GPU, this allocates no memory: the function object holds
+// a reference.
+template <typename Body>
+void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
+                   const Body& body) {
+  EmulateBlocks(blocks, threads, std::cref(body));
+}
 // Returns the value of lane `lane`. All threads of the warp must call this.
 uint64_t EmulateShuffle(uint64_t value, int lane);
 // Returns the number of the block's threads with `value`. All threads of the

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
+#include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tests/cuda/emulation/cuda_runtime.h"
 
 namespace {
@@ -142,6 +143,17 @@ void SetEvents(SP_StreamExecutor* executor) {
 }
 
 }  // namespace
+
+// The linker calls __wrap_x in place of x, which it calls __real_x. Emulated
+// kernels take precedence over the kernels of an absent GPU.
+using KernelBuilder = tensorflow::KernelDefBuilder;
+extern "C" const tensorflow::KernelDef*
+__real__ZN10tensorflow16KernelDefBuilder5BuildEv(KernelBuilder* builder);
+extern "C" const tensorflow::KernelDef*
+__wrap__ZN10tensorflow16KernelDefBuilder5BuildEv(KernelBuilder* builder) {
+  return __real__ZN10tensorflow16KernelDefBuilder5BuildEv(
+      &builder->Priority(1));
+}
 
 extern "C" __attribute__((visibility("default"))) void SE_InitPlugin(
     SE_PlatformRegistrationParams* params, TF_Status*) {

@@ -1,6 +1,7 @@
 """Updates of several tables as one step."""
 
 import concurrent.futures
+import functools
 import os
 import threading
 import time
@@ -35,6 +36,17 @@ def _update(table: lodestar.EmbeddingVariable, optimizer: str = "sgd"):
 
 def _value(table: lodestar.EmbeddingVariable) -> list[float]:
     return table.find([1])[0].numpy()[0].tolist()
+
+
+def _start(call, *arguments) -> threading.Thread:
+    thread = threading.Thread(target=call, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _begin_snapshot(tables) -> None:
+    """Begins a snapshot, and aborts it."""
+    snapshot_ops.begin([t.resource_handle for t in tables], [""] * len(tables))
 
 
 def test_several_tables_are_one_step():
@@ -106,10 +118,10 @@ def test_end_step_needs_a_step():
         match="`step` must be an output of BeginStep",
     ):
         gen_ops.lodestar_end_step(other, [], [])
-    step = gen_ops.lodestar_begin_step([_table("a").resource_handle])
+    table = _table("a")
+    step = gen_ops.lodestar_begin_step([table.resource_handle])
     with pytest.raises(tf.errors.InvalidArgumentError, match="`step`"):
         gen_ops.lodestar_end_step(tf.stack([step, step]), [], [])
-    table = _table("a")
     with pytest.raises(tf.errors.InvalidArgumentError, match="`next_steps`"):
         gen_ops.lodestar_end_step(step, [table.resource_handle], [[7]])
     other = gen_ops.lodestar_begin_step([table.resource_handle])
@@ -210,11 +222,6 @@ def test_steps_that_waited_for_a_snapshot_continue_together(in_graph):
         row_update = _update(table).update
         apply_updates([TableUpdate(table, gradient, row_update)], "pass")
 
-    def start(call, *arguments):
-        thread = threading.Thread(target=call, args=arguments, daemon=True)
-        thread.start()
-        return thread
-
     steps = [tf.function(update) if in_graph else update for _ in tables]
     for table, step in zip(tables, steps, strict=True):
         table.insert_or_assign(range(10000), tf.zeros([10000, 2]))
@@ -223,9 +230,9 @@ def test_steps_that_waited_for_a_snapshot_continue_together(in_graph):
         held = gen_ops.lodestar_begin_step([tables[0].resource_handle])
         # It waits for that step, and the others wait for it; then it is
         # released.
-        threads = [start(snapshot_ops.begin, [tables[0].resource_handle], [""])]
+        threads = [_start(_begin_snapshot, tables)]
         time.sleep(0.1)
-        threads += map(start, steps, tables)
+        threads += map(_start, steps, tables)
         time.sleep(0.1)
         gen_ops.lodestar_end_step(held, [], [])
         end = time.monotonic() + 60
@@ -233,3 +240,39 @@ def test_steps_that_waited_for_a_snapshot_continue_together(in_graph):
             thread.join(max(0, end - time.monotonic()))
         assert not any(thread.is_alive() for thread in threads)
     assert [_value(table) for table in tables] == [[-2.0, -2.0]] * len(tables)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_snapshot_holds_up_only_steps_of_its_tables(in_graph):
+    one, two, other = (_table(name) for name in ("one", "two", "other"))
+
+    def step(tables, optimizer="sgd", emptied=()):
+        updates = [_update(t, optimizer) for t in tables]
+        apply_updates(updates, "raise", emptied)
+
+    def start(*arguments, **options):
+        call = functools.partial(step, *arguments, **options)
+        return _start(tf.function(call) if in_graph else call)
+
+    step([other])
+    held = gen_ops.lodestar_begin_step([one.resource_handle])
+    # Waits for that step.
+    threads = [_start(_begin_snapshot, [one, two])]
+    time.sleep(0.1)
+    waiting = [
+        start([two]),
+        start([other, two]),
+        start([other], emptied=[two]),
+    ]
+    free = [start([other]), _start(_begin_snapshot, [other])]
+    for thread in free:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in free)
+    time.sleep(0.2)
+    assert all(thread.is_alive() for thread in threads + waiting)
+    assert _value(other) == [0.0, 0.0]
+    gen_ops.lodestar_end_step(held, [], [])
+    for thread in threads + waiting:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads + waiting)
+    assert _value(other) == [-1.0, -1.0]

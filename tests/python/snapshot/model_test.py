@@ -1,6 +1,7 @@
 """Snapshots of whole models: training resumes as if uninterrupted."""
 
 import os
+import threading
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ import tensorflow as tf
 import lodestar
 from lodestar import snapshot
 from lodestar.embedding.table_variable import as_table
+from lodestar.ops import snapshot_ops
 
 
 def model(optimizer="adam", units=3, features=("user",), **options):
@@ -160,6 +162,40 @@ def test_a_new_feature_and_another_optimizer(path):
     assert new.get_layer("user").table.export().optimizer == ""
     train(new, reader, 2)
     assert new.get_layer("user").table.export().optimizer == "adam"
+
+
+def test_a_snapshot_of_one_model_does_not_stop_another(path, monkeypatch):
+    ids, y = np.arange(60000).reshape(-1, 2), np.zeros((30000, 1))
+    saved, other = model(), model()
+    for m in (saved, other):
+        m.train_on_batch(ids, y)
+    write, released = snapshot_ops.write, threading.Event()
+
+    def wait_and_write(*arguments):
+        assert released.wait(300)
+        return write(*arguments)
+
+    def start(m):
+        steps = [(ids, y)] * 2
+        thread = threading.Thread(
+            target=train, args=(m, iter(steps), 2), daemon=True
+        )
+        thread.start()
+        return thread
+
+    monkeypatch.setattr(snapshot_ops, "write", wait_and_write)
+    pending = snapshot.save(path, saved, blocking=False)
+    try:
+        # Its copies of changed rows exceed their limit.
+        waiting, free = start(saved), start(other)
+        free.join(60)
+        assert not free.is_alive()
+        assert waiting.is_alive()
+    finally:
+        released.set()
+    pending.wait()
+    waiting.join(60)
+    assert not waiting.is_alive()
 
 
 def _refused(path, m, message, kind=snapshot.SnapshotError, **options):

@@ -31,7 +31,8 @@ constexpr bool GuardHolds(StoreGuard guard) {
 // Points where a test can stop a thread so that another overtakes it. Only
 // sources built with LODESTAR_PAUSES call PauseAt, which the test defines.
 enum class PausePoint {
-  kMarkWritten,  // between writing a row's mark and its image
+  kMarkWritten,    // between writing a row's mark and its image
+  kBeforeMarking,  // before either of them
 };
 
 #ifdef LODESTAR_PAUSES

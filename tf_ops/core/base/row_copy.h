@@ -24,32 +24,20 @@ inline void PrefetchRow(const void* row, int64_t bytes) {
   __builtin_prefetch(last, kWrite);
 }
 
+// Calls f(std::integral_constant) and returns true if `width` is one of
+// kWidths.
+template <int64_t... kWidths, typename F>
+bool VisitIfOneOf(int64_t width, const F& f) {
+  return ((width == kWidths &&
+           (f(std::integral_constant<int64_t, kWidths>()), true)) ||
+          ...);
+}
+
 // Calls f(width), with a std::integral_constant for the common widths in bytes.
 template <typename T, typename F>
 void VisitWidth(int64_t width, const F& f) {
   if constexpr (std::is_same_v<T, char>) {
-    switch (width) {
-      case 1:
-        return f(std::integral_constant<int64_t, 1>());
-      case 2:
-        return f(std::integral_constant<int64_t, 2>());
-      case 4:
-        return f(std::integral_constant<int64_t, 4>());
-      case 8:
-        return f(std::integral_constant<int64_t, 8>());
-      case 16:
-        return f(std::integral_constant<int64_t, 16>());
-      case 32:
-        return f(std::integral_constant<int64_t, 32>());
-      case 64:
-        return f(std::integral_constant<int64_t, 64>());
-      case 128:
-        return f(std::integral_constant<int64_t, 128>());
-      case 256:
-        return f(std::integral_constant<int64_t, 256>());
-      default:
-        break;
-    }
+    if (VisitIfOneOf<1, 2, 4, 8, 16, 32, 64, 128, 256>(width, f)) return;
   }
   f(width);
 }

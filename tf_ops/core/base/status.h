@@ -4,23 +4,27 @@
 #ifndef LODESTAR_TF_OPS_CORE_BASE_STATUS_H_
 #define LODESTAR_TF_OPS_CORE_BASE_STATUS_H_
 
-#include <sstream>
+#include <charconv>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace lodestar {
 
+// Canonical codes, with the numbers of absl::StatusCode.
 enum class StatusCode {
-  kOk,
-  kInvalidArgument,
-  kNotFound,
-  kAlreadyExists,
-  kPermissionDenied,
-  kFailedPrecondition,
-  kResourceExhausted,
-  kDataLoss,
-  kUnimplemented,
-  kInternal,
+  kOk = 0,
+  kInvalidArgument = 3,
+  kNotFound = 5,
+  kAlreadyExists = 6,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kDataLoss = 15,
 };
 
 class [[nodiscard]] Status {
@@ -38,24 +42,54 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Concatenates its arguments as a stream would print them.
+// Appends a string, a character or a number as a stream would print it in the
+// "C" locale: floats have six significant digits.
+template <typename T>
+void StrAppend(const T& item, std::string* out) {
+  if constexpr (std::is_same_v<T, bool>) {
+    out->push_back(item ? '1' : '0');
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    out->push_back(static_cast<char>(item));
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    char digits[32];
+    char* const end = digits + sizeof(digits);
+    std::to_chars_result result;
+    if constexpr (std::is_integral_v<T>) {
+      result = std::to_chars(digits, end, item);
+    } else {
+      result = std::to_chars(digits, end, item, std::chars_format::general, 6);
+    }
+    out->append(digits, result.ptr);
+  } else {
+    const std::string_view text(item);
+    out->append(text);
+  }
+}
+
+// Concatenates its arguments.
 template <typename... Args>
 std::string StrCat(const Args&... args) {
-  std::ostringstream stream;
-  (stream << ... << args);
-  return stream.str();
+  std::string text;
+  (StrAppend(args, &text), ...);
+  return text;
 }
 
 // Joins the items with ", ".
 template <typename Items>
 std::string Join(const Items& items) {
-  std::ostringstream stream;
-  const char* between = "";
+  std::string text;
   for (const auto& item : items) {
-    stream << between << item;
-    between = ", ";
+    if (&item != &*std::begin(items)) text += ", ";
+    StrAppend(item, &text);
   }
-  return stream.str();
+  return text;
+}
+
+// Prefixes the message of an error, of this Status or of another class.
+template <typename AnyStatus, typename... Args>
+AnyStatus Prefixed(const AnyStatus& status, const Args&... prefix) {
+  if (status.ok()) return status;
+  return AnyStatus(status.code(), StrCat(prefix..., status.message()));
 }
 
 template <typename... Args>

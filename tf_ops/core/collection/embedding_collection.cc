@@ -14,12 +14,6 @@ namespace {
 // a batch over threads.
 constexpr int64_t kTaskItems = 1024;
 
-Status InFeature(const CollectionFeature& feature, const Status& status) {
-  if (status.ok() || feature.name.empty()) return status;
-  return Status(status.code(),
-                StrCat("feature '", feature.name, "': ", status.message()));
-}
-
 }  // namespace
 
 int64_t TableId(const CollectionFeature& feature, int64_t id) {

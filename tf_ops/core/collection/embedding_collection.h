@@ -35,6 +35,13 @@ struct CollectionFeature {
   int64_t max_length = 0;  // ids per bag; the rest is dropped. 0: no limit
 };
 
+// Adds the name of the feature, if it has one, to an error.
+template <typename AnyStatus>
+AnyStatus InFeature(const CollectionFeature& feature, const AnyStatus& status) {
+  if (feature.name.empty()) return status;
+  return Prefixed(status, "feature '", feature.name, "': ");
+}
+
 // Returns the table's key of `id`.
 int64_t TableId(const CollectionFeature& feature, int64_t id);
 
@@ -220,7 +227,9 @@ class CollectionBatch {
   void WeightGradientsOf(const Task& task, int dim, const T* gradients,
                          float* weight_gradients, const Read& read) const;
   // The positions of the ids of a feature.
-  static Span<const int64_t> PositionsOf(const Part& part, const Table& table) {
+  template <typename AnyTable>
+  static Span<const int64_t> PositionsOf(const Part& part,
+                                         const AnyTable& table) {
     return table.positions.subspan(part.offset, part.bags.ids.size());
   }
   static int WidestOf(const std::vector<Table>& tables);

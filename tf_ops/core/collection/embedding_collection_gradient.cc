@@ -22,8 +22,7 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
     if (!part.pooled) return;
     const Bags& bags = part.bags;
     const int64_t table = part.feature->table;
-    const Span<const int64_t> positions =
-        tables[table].positions.subspan(part.offset, bags.ids.size());
+    const Span<const int64_t> positions = PositionsOf(part, tables[table]);
     for (int64_t b = task.begin; b < task.end; ++b) {
       VisitRowType(factors[table].type(), [&](auto zero) {
         using C = ComputeOf<decltype(zero)>;
@@ -73,8 +72,7 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& feature = parts_[p];
     if (feature.feature->table != t) continue;
-    const Span<const int64_t> positions =
-        table.positions.subspan(feature.offset, feature.bags.ids.size());
+    const Span<const int64_t> positions = PositionsOf(feature, table);
     const C* feature_factors = factors + feature.offset;
     // Adds `row` to the ids [first, last), scaled by the factor or by winner.
     const auto add = [&](int64_t item, int64_t first, int64_t last) {

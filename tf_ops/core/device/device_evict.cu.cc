@@ -24,17 +24,6 @@ struct EvictCall {
   uint32_t* candidates;  // rows
 };
 
-// Sums in column order, so the result is the same everywhere.
-template <typename T>
-__device__ bool IsShorter(const T* row, int64_t dim, float norm) {
-  double squares = 0.0;
-  for (int64_t c = 0; c < dim; ++c) {
-    const double x = ToCompute(row[c]);
-    squares += x * x;
-  }
-  return squares < static_cast<double>(norm) * norm;
-}
-
 template <typename T>
 __global__ void FindVictimsKernel(EvictCall call) {
   const int64_t thread = ThreadNumber();

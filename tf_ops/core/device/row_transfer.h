@@ -8,8 +8,8 @@
 
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
+#include "tf_ops/core/base/pack.h"
 #include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_store.h"
@@ -17,51 +17,6 @@
 #include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
-
-// Bytes loaded and stored at once.
-template <int kBytes>
-struct alignas(kBytes) RowUnit {
-  using Word = std::conditional_t<kBytes == 2, uint16_t, uint32_t>;
-  Word words[kBytes / sizeof(Word)];
-};
-
-// The widest unit that divides rows of `bytes` at `pointers`.
-template <typename... Pointers>
-int UnitBytes(int64_t bytes, const Pointers*... pointers) {
-  for (const int unit : {16, 8, 4}) {
-    if (bytes % unit == 0 &&
-        ((reinterpret_cast<uintptr_t>(pointers) % unit == 0) && ...)) {
-      return unit;
-    }
-  }
-  return 2;
-}
-
-// Calls visit(RowUnit<n>()) with n = `bytes`.
-template <typename Visit>
-auto VisitUnit(int bytes, const Visit& visit) {
-  switch (bytes) {
-    case 16:
-      return visit(RowUnit<16>());
-    case 8:
-      return visit(RowUnit<8>());
-    case 4:
-      return visit(RowUnit<4>());
-    default:
-      return visit(RowUnit<2>());
-  }
-}
-
-// Calls visit(std::integral_constant<int, n>()) with the pack width n for rows
-// of `dim` elements of T at `pointers`.
-template <typename T, typename Visit, typename... Pointers>
-auto VisitPack(int64_t dim, const Visit& visit, const Pointers*... pointers) {
-  constexpr int kNumbers = 16 / sizeof(T);
-  if (UnitBytes(dim * static_cast<int64_t>(sizeof(T)), pointers...) == 16) {
-    return visit(std::integral_constant<int, kNumbers>());
-  }
-  return visit(std::integral_constant<int, 1>());
-}
 
 // Draws the initial values of a row.
 struct InitialRow {

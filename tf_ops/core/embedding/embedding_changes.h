@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/rows/row_images.h"
 
 namespace lodestar {
 
@@ -83,20 +85,22 @@ class TableChanges {
     lost_ = true;
   }
 
-  bool running() const {
+  // Budget of the running snapshot; null: none is running.
+  std::shared_ptr<ImageBudget> budget() const {
     MutexLock lock(&mutex_);
-    return running_;
+    return budget_;
   }
-  void BeginSnapshot() {
+  bool running() const { return budget() != nullptr; }
+  void BeginSnapshot(std::shared_ptr<ImageBudget> budget) {
     MutexLock lock(&mutex_);
-    running_ = true;
+    budget_ = std::move(budget);
     lost_ = false;
   }
   // Replaces the base with `base`; nullptr keeps it.
   void EndSnapshot(std::string* base) {
     MutexLock lock(&mutex_);
     if (base != nullptr && !lost_) base_.swap(*base);
-    running_ = false;
+    budget_ = nullptr;
     ended_.NotifyAll();
   }
   // Returns true if changes are still needed after the snapshot.
@@ -106,14 +110,21 @@ class TableChanges {
   }
   void WaitForEnd() const {
     MutexLock lock(&mutex_);
-    while (running_) ended_.Wait(&mutex_);
+    while (budget_ != nullptr) ended_.Wait(&mutex_);
+  }
+  // Waits while the images of a snapshot that is being written exceed their
+  // limit. Call before changing many rows outside of a step. Requires: the
+  // caller holds no lock.
+  void WaitForImages() const {
+    const std::shared_ptr<ImageBudget> budget = this->budget();
+    if (budget != nullptr) budget->Wait();
   }
 
  private:
   mutable Mutex mutex_;
   mutable ConditionVariable ended_;
   std::string base_ LODESTAR_GUARDED_BY(mutex_);
-  bool running_ LODESTAR_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<ImageBudget> budget_ LODESTAR_GUARDED_BY(mutex_);
   bool lost_ LODESTAR_GUARDED_BY(mutex_) = false;
 };
 

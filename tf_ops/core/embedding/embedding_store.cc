@@ -45,7 +45,7 @@ Status EmbeddingStore::CreateEmptyLike(const EmbeddingStore& like, int64_t seed,
 Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                                       const Execution& on) try {
   const ParallelFor* const parallel = on.parallel();
-  ImageBudget::Global().Wait();
+  table_.rows.changes().WaitForImages();
   std::vector<int64_t> unique;
   std::vector<int64_t> positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
@@ -102,8 +102,8 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
 Status EmbeddingStore::Remove(Span<const int64_t> ids, int64_t* removed,
                               const Execution&) try {
   *removed = 0;
-  ImageBudget::Global().Wait();
   ShardedRows& rows = table_.rows;
+  rows.changes().WaitForImages();
   std::vector<int64_t> counts(rows.num_shards(), 0);
   for (int64_t id : ids) ++counts[rows.HashOf(id).shard];
   ShardLocks locks(rows, counts);
@@ -231,7 +231,7 @@ Status EmbeddingStore::Compact(int64_t* returned, const Execution&) {
     // Calls part() under the lock until it returns true.
     const auto in_parts = [&](const auto& part) {
       while (true) {
-        ImageBudget::Global().Wait();
+        rows.changes().WaitForImages();
         {
           MutexLock lock(&shard.mutex);
           const int64_t before = bytes();

@@ -10,20 +10,6 @@
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
-namespace {
-
-// Sums in column order, so the result is the same everywhere.
-template <typename T>
-bool IsShorter(const T* row, int dim, float norm) {
-  double squares = 0.0;
-  for (int c = 0; c < dim; ++c) {
-    const double x = ToCompute(row[c]);
-    squares += x * x;
-  }
-  return squares < static_cast<double>(norm) * norm;
-}
-
-}  // namespace
 
 // Returns false if the table has no eviction order to find them by.
 bool EmbeddingStore::FindOldest(int64_t max_age, int64_t now,
@@ -123,8 +109,8 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
 Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
                              const Execution& on) try {
   *evicted = 0;
-  ImageBudget::Global().Wait();
   ShardedRows& rows = table_.rows;
+  rows.changes().WaitForImages();
   ShardLocks locks(rows);
   const int64_t now = step();
   RowLists victims(rows.num_shards());

@@ -140,7 +140,7 @@ Status EmbeddingStore::CopyLiveState(const Table& like,
 
 Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
                              const ParallelFor* parallel) {
-  ImageBudget::Global().Wait();
+  table_.rows.changes().WaitForImages();
   const std::vector<int64_t> order = OrderOfImport(rows);
   std::vector<RowRef> refs(rows.ids.size());
   FindAll(rows.ids, refs, parallel);

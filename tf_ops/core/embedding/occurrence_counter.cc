@@ -274,7 +274,8 @@ OccurrenceCounter::Counts OccurrenceCounter::CountsOf(size_t shard,
 std::vector<uint8_t> OccurrenceCounter::sketch() const {
   if (sketch_ == nullptr) return {};
   MutexLock lock(&sketch_->mutex);
-  return sketch_->counts.counters();
+  const Span<const uint8_t> counters = sketch_->counts.counters();
+  return {counters.begin(), counters.end()};
 }
 
 void OccurrenceCounter::Export(EmbeddingRows* out) const {
@@ -396,8 +397,10 @@ Status OccurrenceCounter::Build(const EmbeddingRowsView& rows,
         static_cast<uint32_t>(rows.pending_sightings[i]),
         rows.pending_last_seen[i]);
   }
-  state->sketch.assign(rows.sketch.begin(), rows.sketch.end());
-  return Status();
+  if (sketch_ == nullptr) return Status();
+  state->sketch = std::make_unique<CountingSketch>(policy_.num_counters,
+                                                   policy_.num_hashes);
+  return state->sketch->Assign(rows.sketch);
 }
 
 void OccurrenceCounter::Install(State* state) {
@@ -406,7 +409,7 @@ void OccurrenceCounter::Install(State* state) {
   pending_.swap(state->pending);
   if (sketch_ == nullptr) return;
   MutexLock lock(&sketch_->mutex);
-  sketch_->counts.Swap(&state->sketch);
+  sketch_->counts.Swap(state->sketch.get());
 }
 
 }  // namespace lodestar

@@ -181,7 +181,7 @@ class OccurrenceCounter {
   Status Check(const EmbeddingRowsView& rows) const;
   struct State {
     std::vector<ShardPending> pending;
-    std::vector<uint8_t> sketch;
+    std::unique_ptr<CountingSketch> sketch;  // null without a sketch
   };
   Status Build(const EmbeddingRowsView& rows, State* state) const;
   // Takes all locks. Cannot fail.
@@ -194,7 +194,7 @@ class OccurrenceCounter {
   // Shared by all shards.
   struct Sketch {
     explicit Sketch(const AdmissionPolicy& policy)
-        : counts(policy.num_counters, static_cast<int>(policy.num_hashes)) {}
+        : counts(policy.num_counters, policy.num_hashes) {}
 
     Mutex mutex;
     CountingSketch counts LODESTAR_GUARDED_BY(mutex);

@@ -41,7 +41,8 @@ class OptimizerBinding {
   Status Reserve(const AttachedOptimizer& optimizer);
   // Attaches the optimizer and fills the slots of every row, so the next
   // snapshot is a full one. Requires: Reserve; if an optimizer is attached
-  // already, also that no step is inside StepGate and no snapshot is running.
+  // already, also that no step is inside the table's StepGate and no snapshot
+  // is running.
   void Bind(AttachedOptimizer optimizer);
   // Reserve and Bind, if no optimizer is attached yet. Returns
   // FailedPrecondition if another one is.

@@ -127,6 +127,8 @@ class RowsApplier : public RowChecks {
 
   // Thread-safe. The caller counts the rows that it adds and removes.
 
+  // See TableChanges.
+  void WaitForImages() const { table_.rows.changes().WaitForImages(); }
   void CountAdded(int64_t rows) { Count(Event::kInserts, rows, rows); }
   void CountRemoved(int64_t rows) { Count(Event::kRemoved, rows, -rows); }
   ShardedRows::IdHash HashOf(int64_t id) const {

@@ -48,7 +48,7 @@ struct RowRef {
 };
 
 // Rows of one shard. Methods require an epoch guard or the shard's mutex.
-// Guards must not nest: the pool of epoch slots is fixed.
+// Guards must not nest: without memory, a guard waits for the end of another.
 struct RowShard {
   RowShard(int dim, RowType type, uint32_t number, Arena* arena,
            EpochDomain* epochs)

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/rows/row_images.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -60,7 +62,10 @@ class SnapshotSource {
  public:
   explicit SnapshotSource(TableParts* table) : table_(*table) {}
 
-  bool running() const { return table_.rows.changes().running(); }
+  // Budget of the running snapshot; null: none is running.
+  std::shared_ptr<ImageBudget> budget() const {
+    return table_.rows.changes().budget();
+  }
   // Locks nothing yet.
   ShardLocks Locks() const { return ShardLocks(table_.rows, std::defer_lock); }
 
@@ -91,10 +96,11 @@ class SnapshotSource {
   // Begins a snapshot. Next, call BeginSnapshot of all stores. Returns the ids
   // removed since the base by shard. Requires: ReserveMarks, no running
   // snapshot, and room for all shards in `removed`.
-  void Begin(std::vector<std::vector<int64_t>>* removed) {
+  void Begin(std::shared_ptr<ImageBudget> budget,
+             std::vector<std::vector<int64_t>>* removed) {
     ShardedRows& rows = table_.rows;
     if (rows.changes().base().empty()) rows.StartMarking();
-    rows.changes().BeginSnapshot();
+    rows.changes().BeginSnapshot(std::move(budget));
     for (size_t s = 0; s < num_shards(); ++s) {
       rows.shard(s).mutex.AssertHeld();
       (*removed)[s] = rows.shard(s).removed.Take();

@@ -3,10 +3,9 @@
 //
 //   buckets_  | key value | key value | key value | free |   one line each
 //
-// A line holds four entries, filled from the left. A key whose line is full is
-// stored in the next line with room. A free entry has the key kFree; that key
-// itself is stored outside of the array. Removal closes the gap, so there are
-// no tombstones. Batches are hashed and prefetched before they are probed.
+// A line holds four entries (see bucket_array.h). A free entry has the key
+// kFree; that key itself is stored outside of the array. Batches are hashed and
+// prefetched before they are probed.
 //
 // Concurrent reads are safe; writes need exclusive access.
 
@@ -15,12 +14,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <optional>
 
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/memory/arena.h"
+#include "tf_ops/core/lookup/bucket_array.h"
 
 namespace lodestar {
 
@@ -29,7 +27,7 @@ class IntegerMap {
   using Key = int64_t;
 
   int64_t size() const { return live_ + (free_key_value_ ? 1 : 0); }
-  int64_t bytes() const { return num_buckets_ * sizeof(Bucket); }
+  int64_t bytes() const { return buckets_.bytes(); }
 
   // Makes room for `count` keys in total. Returns ResourceExhausted if out of
   // memory; the map is unchanged then.
@@ -37,17 +35,26 @@ class IntegerMap {
 
   // Returns the value of a key, or nullptr.
   const int64_t* Find(Key key) const {
-    if (num_buckets_ == 0) return FindFreeKey(key);
+    if (buckets_.empty()) return FindFreeKey(key);
     return FindFrom(Home(key), key);
   }
 
-  // Calls visit(i, value or nullptr) for the keys key(0) ... key(count - 1), in
-  // order.
+  // Calls visit(i, unspecified, value or nullptr) for the keys key(0) ...
+  // key(count - 1), in order.
   template <typename KeyAt, typename Visit>
   void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
     ForEachHome(count, key, [&](int64_t i, uint64_t home) {
-      visit(i,
-            num_buckets_ == 0 ? FindFreeKey(key(i)) : FindFrom(home, key(i)));
+      visit(i, home,
+            buckets_.empty() ? FindFreeKey(key(i)) : FindFrom(home, key(i)));
+    });
+  }
+
+  // Calls visit(i, &value) for the keys, in order. A missing key is added with
+  // the value 0 first. Requires: Reserve for all of them.
+  template <typename KeyAt, typename Visit>
+  void FindOrAddBatch(int64_t count, const KeyAt& key, const Visit& visit) {
+    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
+      visit(i, FindOrAdd(home, key(i), 0));
     });
   }
 
@@ -56,13 +63,12 @@ class IntegerMap {
   template <typename KeyAt, typename ValueAt>
   Status Insert(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t missing = 0;
-    FindBatch(count, key, [&](int64_t, const int64_t* found) {
+    FindBatch(count, key, [&](int64_t, uint64_t, const int64_t* found) {
       missing += found == nullptr;
     });
     LODESTAR_RETURN_IF_ERROR(Reserve(size() + missing));
-    ForEachHome(count, key, [&](int64_t i, uint64_t home) {
-      *FindOrAdd(home, key(i), value(i)) = value(i);
-    });
+    FindOrAddBatch(count, key,
+                   [&](int64_t i, int64_t* found) { *found = value(i); });
     return Status();
   }
 
@@ -93,8 +99,8 @@ class IntegerMap {
   template <typename Visit>
   void ForEach(const Visit& visit) const {
     if (free_key_value_) visit(kFree, *free_key_value_);
-    for (int64_t b = 0; b < num_buckets_; ++b) {
-      for (const Entry& entry : buckets_[b].entries) {
+    for (const Bucket& bucket : buckets_) {
+      for (const Entry& entry : bucket.entries) {
         if (entry.key != kFree) visit(entry.key, entry.value);
       }
     }
@@ -103,40 +109,45 @@ class IntegerMap {
  private:
   // New pages are zero, so a new array needs no initialization.
   static constexpr Key kFree = 0;
-  static constexpr int kLanes = 4;
-  // Average number of entries per line, at most: 32 bytes per key, and six of
-  // seven failed searches end in their first line.
-  static constexpr int kMaxPerBucket = 2;
 
   struct Entry {
     Key key;
     int64_t value;
   };
   struct alignas(64) Bucket {
-    Entry entries[kLanes];
+    static constexpr int kLanes = 4;
+    // 32 bytes per key, and six of seven failed searches end in their first
+    // line.
+    static constexpr int kMaxPerBucket = 2;
 
-    bool full() const { return entries[kLanes - 1].key != kFree; }
+    bool used(int lane) const { return entries[lane].key != kFree; }
+    bool full() const { return used(kLanes - 1); }
+    void Move(int lane, const Bucket& from, int other) {
+      entries[lane] = from.entries[other];
+    }
+    void Clear(int lane) { entries[lane] = {kFree, 0}; }
+
+    Entry entries[kLanes];
   };
 
   uint64_t Home(Key key) const {
-    return FastRange64(Mix64(static_cast<uint64_t>(key)), num_buckets_);
+    return buckets_.Home(Mix64(static_cast<uint64_t>(key)));
   }
-  uint64_t After(uint64_t b) const { return ++b == num_buckets_ ? 0 : b; }
   const int64_t* FindFreeKey(Key key) const {
     return key == kFree && free_key_value_ ? &*free_key_value_ : nullptr;
   }
 
-  // Requires: num_buckets_ > 0.
+  // Requires: there are buckets.
   const int64_t* FindFrom(uint64_t b, Key key) const {
-    for (;; b = After(b)) {
-      const Entry* const e = buckets_[b].entries;
+    for (;; b = buckets_.After(b)) {
+      const Entry* const e = buckets_.at(b)->entries;
       // Branchless, because which lane matches cannot be predicted.
       const int lane =
           (e[1].key == key) + 2 * (e[2].key == key) + 3 * (e[3].key == key);
       // More than one lane can match only if the key is kFree.
       if (__builtin_expect(key == kFree, 0)) return FindFreeKey(key);
       if (e[lane].key == key) return &e[lane].value;
-      if (!buckets_[b].full()) return nullptr;
+      if (!buckets_.at(b)->full()) return nullptr;
     }
   }
 
@@ -147,8 +158,8 @@ class IntegerMap {
       if (!free_key_value_) free_key_value_ = value;
       return &*free_key_value_;
     }
-    for (;; b = After(b)) {
-      for (Entry& entry : buckets_[b].entries) {
+    for (;; b = buckets_.After(b)) {
+      for (Entry& entry : buckets_.at(b)->entries) {
         if (entry.key == kFree) {
           entry = {key, value};
           ++live_;
@@ -170,20 +181,19 @@ class IntegerMap {
       for (int64_t i = 0; i < n; ++i) homes[i] = Home(key(begin + i));
       const int64_t ahead = std::min(kAhead, n);
       for (int64_t i = 0; i < ahead; ++i) {
-        __builtin_prefetch(buckets_ + homes[i]);
+        __builtin_prefetch(buckets_.at(homes[i]));
       }
       for (int64_t i = 0; i < n; ++i) {
-        if (i + kAhead < n) __builtin_prefetch(buckets_ + homes[i + kAhead]);
+        if (i + kAhead < n) {
+          __builtin_prefetch(buckets_.at(homes[i + kAhead]));
+        }
         visit(begin + i, homes[i]);
       }
     }
   }
 
-  std::unique_ptr<Arena> memory_;
-  Bucket* buckets_ = nullptr;
-  int64_t num_buckets_ = 0;
-  int64_t capacity_ = 0;  // without kFree
-  int64_t live_ = 0;      // without kFree
+  BucketArray<Bucket> buckets_;
+  int64_t live_ = 0;  // without kFree
   std::optional<int64_t> free_key_value_;
 };
 

@@ -22,13 +22,10 @@ char* WriteBase128(uint64_t x, int64_t size, char* out) {
 Status StringMap::Reserve(int64_t count, int64_t record_bytes) {
   const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;
   constexpr int64_t kFewDeadBytes = 64 << 10;
-  if (count > capacity_ || dead_bytes_ > std::max(live_bytes, kFewDeadBytes)) {
-    // The first reservation is exact. Later ones grow by at least half, so that
-    // adding keys one by one takes amortized constant time.
-    const int64_t wanted = count <= capacity_
-                               ? capacity_
-                               : std::max(count, capacity_ + capacity_ / 2);
-    return Rebuild(wanted, record_bytes);
+  const int64_t capacity = buckets_.capacity();
+  if (count > capacity || dead_bytes_ > std::max(live_bytes, kFewDeadBytes)) {
+    return Rebuild(count > capacity ? buckets_.CapacityFor(count) : capacity,
+                   record_bytes);
   }
   return AddRecordMemory(record_bytes);
 }
@@ -59,21 +56,8 @@ Status StringMap::AddRecordMemory(int64_t bytes) {
 }
 
 Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
-  constexpr int64_t kMostKeys = int64_t{1} << 48;
   StringMap grown;
-  if (capacity <= kMostKeys) {
-    grown.table_memory_.reset(new (std::nothrow) Arena);
-    grown.num_buckets_ = capacity / kMaxPerBucket + 1;
-    if (grown.table_memory_ != nullptr) {
-      grown.buckets_ = static_cast<Bucket*>(grown.table_memory_->Allocate(
-          grown.num_buckets_ * static_cast<int64_t>(sizeof(Bucket))));
-    }
-  }
-  if (grown.buckets_ == nullptr) {
-    return ResourceExhausted("out of memory for a table of ", capacity,
-                             " keys.");
-  }
-  grown.capacity_ = capacity;
+  LODESTAR_RETURN_IF_ERROR(grown.buckets_.Allocate(capacity, capacity));
   const int64_t live_bytes = record_memory_bytes_ - left_ - dead_bytes_;
   const bool copies = dead_bytes_ > live_bytes;
   if (copies) {
@@ -81,13 +65,13 @@ Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
   } else {
     LODESTAR_RETURN_IF_ERROR(AddRecordMemory(record_bytes));
   }
-  for (int64_t b = 0; b < num_buckets_; ++b) {
-    for (int lane = 0; lane < kLanes && buckets_[b].tags[lane] != 0; ++lane) {
-      char* const record = buckets_[b].record(lane);
+  for (const Bucket& bucket : buckets_) {
+    for (int lane = 0; lane < kLanes && bucket.used(lane); ++lane) {
+      char* const record = bucket.record(lane);
       const Key key = KeyOf(record);
       const uint64_t hash = Hash(key);
       uint64_t home = grown.Home(hash);
-      while (grown.buckets_[home].full()) home = grown.After(home);
+      while (grown.buckets_.at(home)->full()) home = grown.buckets_.After(home);
       grown.Append(home, hash,
                    copies ? grown.WriteRecord(key, ValueOf(record)) : record);
     }
@@ -113,9 +97,9 @@ char* StringMap::WriteRecord(Key key, int64_t value) {
 }
 
 void StringMap::Append(uint64_t b, uint64_t hash, char* record) {
-  Bucket& bucket = buckets_[b];
+  Bucket& bucket = *buckets_.at(b);
   int lane = 0;
-  while (bucket.tags[lane] != 0) ++lane;
+  while (bucket.used(lane)) ++lane;
   bucket.set(lane, TagOf(hash), record);
   ++live_;
 }
@@ -137,47 +121,20 @@ void StringMap::Assign(Key key, uint64_t hash, int64_t value) {
     return;
   }
   dead_bytes_ += tail + room - found.record;
-  buckets_[found.bucket].set(found.lane, TagOf(hash), WriteRecord(key, value));
+  buckets_.at(found.bucket)
+      ->set(found.lane, TagOf(hash), WriteRecord(key, value));
 }
 
 bool StringMap::Remove(Key key) {
-  if (num_buckets_ == 0) return false;
+  if (buckets_.empty()) return false;
   const Found found = FindKey(key, Hash(key));
   if (found.record == nullptr) return false;
   dead_bytes_ += RecordBytes(key, ValueOf(found.record));
   --live_;
-  uint64_t b = found.bucket;
-  int lane = found.lane;
-  for (;;) {
-    // The last record of the line fills the gap, so the line stays filled from
-    // the left.
-    Bucket& bucket = buckets_[b];
-    const bool was_full = bucket.full();
-    int last = kLanes - 1;
-    while (bucket.tags[last] == 0) --last;
-    bucket.set(lane, bucket.tags[last], bucket.record(last));
-    bucket.set(last, 0, nullptr);
-    if (!was_full) return true;
-    // Move back a record that skipped this line because it was full.
-    bool found = false;
-    for (uint64_t c = After(b); !found; c = After(c)) {
-      if (c == b) return true;
-      const Bucket& later = buckets_[c];
-      for (int i = 0; i < kLanes && later.tags[i] != 0; ++i) {
-        const uint64_t home = Home(Hash(KeyOf(later.record(i))));
-        const uint64_t from_home =
-            c >= home ? c - home : c + num_buckets_ - home;
-        const uint64_t from_gap = c >= b ? c - b : c + num_buckets_ - b;
-        if (from_home < from_gap) continue;
-        bucket.set(last, later.tags[i], later.record(i));
-        b = c;
-        lane = i;
-        found = true;
-        break;
-      }
-      if (!found && !later.full()) return true;
-    }
-  }
+  buckets_.Remove(found.bucket, found.lane, [this](const Bucket& b, int lane) {
+    return Home(Hash(KeyOf(b.record(lane))));
+  });
+  return true;
 }
 
 }  // namespace lodestar

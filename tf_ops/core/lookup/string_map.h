@@ -6,10 +6,8 @@
 // Keys and their values are stored one after another in an arena, so there is
 // no allocation per key, and a lookup touches one line and one record. Lengths
 // and values are encoded in base 128. A tag consists of bits of the key's hash
-// and is odd if the lane is used. A line is filled from the left; a key whose
-// line is full is stored in the next line with room. Removal closes the gap, so
-// there are no tombstones. Batches are hashed, then their lines and records are
-// prefetched in groups.
+// and is odd if the lane is used (see bucket_array.h). Batches are hashed, then
+// their lines and records are prefetched in groups.
 //
 // Concurrent reads are safe; writes need exclusive access.
 
@@ -25,6 +23,7 @@
 
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/lookup/bucket_array.h"
 #include "tf_ops/core/lookup/bucket_hash.h"
 #include "tf_ops/core/memory/arena.h"
 
@@ -37,10 +36,7 @@ class StringMap {
   static uint64_t Hash(Key key) { return Fingerprint64(key); }
 
   int64_t size() const { return live_; }
-  int64_t bytes() const {
-    return num_buckets_ * static_cast<int64_t>(sizeof(Bucket)) +
-           record_memory_bytes_;
-  }
+  int64_t bytes() const { return buckets_.bytes() + record_memory_bytes_; }
 
   // Size of a key and its value, without their share of a line.
   static int64_t RecordBytes(Key key, int64_t value) {
@@ -56,7 +52,7 @@ class StringMap {
   std::optional<int64_t> Find(Key key) const { return Find(key, Hash(key)); }
   // Requires: hash == Hash(key).
   std::optional<int64_t> Find(Key key, uint64_t hash) const {
-    if (num_buckets_ == 0) return std::nullopt;
+    if (buckets_.empty()) return std::nullopt;
     const Found found = FindKey(key, hash);
     if (found.record == nullptr) return std::nullopt;
     return ValueOf(found.record);
@@ -127,9 +123,9 @@ class StringMap {
   // Calls visit(key, value) for every entry, in no particular order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
-    for (int64_t b = 0; b < num_buckets_; ++b) {
-      for (int lane = 0; lane < kLanes && buckets_[b].tags[lane] != 0; ++lane) {
-        const char* const record = buckets_[b].record(lane);
+    for (const Bucket& bucket : buckets_) {
+      for (int lane = 0; lane < kLanes && bucket.used(lane); ++lane) {
+        const char* const record = bucket.record(lane);
         visit(KeyOf(record), ValueOf(record));
       }
     }
@@ -137,14 +133,20 @@ class StringMap {
 
  private:
   static constexpr int kLanes = 8;
-  // Average number of used lanes per line, at most: 10.7 bytes per key.
-  static constexpr int kMaxPerBucket = 6;
 
   struct alignas(64) Bucket {
+    static constexpr int kLanes = StringMap::kLanes;
+    static constexpr int kMaxPerBucket = 6;  // 10.7 bytes per key
+
     uint16_t tags[kLanes];
     unsigned char addresses[kLanes][6];
 
-    bool full() const { return tags[kLanes - 1] != 0; }
+    bool used(int lane) const { return tags[lane] != 0; }
+    bool full() const { return used(kLanes - 1); }
+    void Move(int lane, const Bucket& from, int other) {
+      set(lane, from.tags[other], from.record(other));
+    }
+    void Clear(int lane) { set(lane, 0, nullptr); }
     char* record(int lane) const {
       // The two bytes before an address belong to the previous address or to
       // the tags.
@@ -182,10 +184,7 @@ class StringMap {
     return static_cast<uint16_t>(hash >> 48) | 1;
   }
   // Uses the bits below the tag.
-  uint64_t Home(uint64_t hash) const {
-    return FastRange64(hash << 16, num_buckets_);
-  }
-  uint64_t After(uint64_t b) const { return ++b == num_buckets_ ? 0 : b; }
+  uint64_t Home(uint64_t hash) const { return buckets_.Home(hash << 16); }
 
   static int64_t Base128Bytes(uint64_t x) {
     return (70 - __builtin_clzll(x | 1)) / 7;
@@ -234,11 +233,11 @@ class StringMap {
     return difference == 0;
   }
 
-  // Requires: num_buckets_ > 0.
+  // Requires: there are buckets.
   Found FindKey(Key key, uint64_t hash) const {
     const uint16_t tag = TagOf(hash);
-    for (uint64_t b = Home(hash);; b = After(b)) {
-      const Bucket& bucket = buckets_[b];
+    for (uint64_t b = Home(hash);; b = buckets_.After(b)) {
+      const Bucket& bucket = *buckets_.at(b);
       for (int half = 0; half < 2; ++half) {
         for (uint64_t match = bucket.Matches(half, tag); match != 0;
              match &= match - 1) {
@@ -263,15 +262,15 @@ class StringMap {
       const int64_t n = std::min(kGroup, count - begin);
       for (int64_t i = 0; i < n; ++i) {
         hashes[i] = Hash(key(begin + i));
-        __builtin_prefetch(buckets_ + Home(hashes[i]));
+        __builtin_prefetch(buckets_.at(Home(hashes[i])));
       }
-      if (num_buckets_ != 0) {
+      if (!buckets_.empty()) {
         for (int64_t i = 0; i < n; ++i) {
           // Not in a function of its own: g++ would remove the call because it
           // has no side effect.
           const char* const next = NextLine(hashes[i]);
-          may_be_there[i] =
-              next != reinterpret_cast<const char*>(buckets_ + Home(hashes[i]));
+          may_be_there[i] = next != reinterpret_cast<const char*>(
+                                        buckets_.at(Home(hashes[i])));
           __builtin_prefetch(next);
           __builtin_prefetch(next + 31);
         }
@@ -285,13 +284,13 @@ class StringMap {
   // there with the same tag, or at the next line if this one is full.
   const char* NextLine(uint64_t hash) const {
     const uint64_t home = Home(hash);
-    const Bucket& bucket = buckets_[home];
+    const Bucket& bucket = *buckets_.at(home);
     const uint64_t low = bucket.Matches(0, TagOf(hash));
     const uint64_t match = low != 0 ? low : bucket.Matches(1, TagOf(hash));
     const int half = low != 0 ? 0 : 4;
     if (match == 0) {
       return reinterpret_cast<const char*>(
-          buckets_ + (bucket.full() ? After(home) : home));
+          buckets_.at(bucket.full() ? buckets_.After(home) : home));
     }
     return bucket.record(half + (__builtin_ctzll(match) >> 4));
   }
@@ -305,10 +304,7 @@ class StringMap {
   Status Rebuild(int64_t capacity, int64_t record_bytes);
   Status AddRecordMemory(int64_t bytes);
 
-  std::unique_ptr<Arena> table_memory_;
-  Bucket* buckets_ = nullptr;
-  int64_t num_buckets_ = 0;
-  int64_t capacity_ = 0;  // keys
+  BucketArray<Bucket> buckets_;
   int64_t live_ = 0;
 
   std::unique_ptr<Arena> record_memory_;

@@ -3,6 +3,7 @@
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_VOCABULARY_LINE_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_VOCABULARY_LINE_H_
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
@@ -33,8 +34,22 @@ inline std::string_view WithoutLineEnd(std::string_view line) {
 
 // Returns the key or value column of a non-empty line, or an empty string for
 // kLineNumber. Returns InvalidArgument if the line has too few columns.
-Status ColumnOf(std::string_view line, int64_t column, char delimiter,
-                std::string_view* text);
+inline Status ColumnOf(std::string_view line, int64_t column, char delimiter,
+                       std::string_view* text) {
+  *text = line;
+  if (column < 0) return Status();
+  for (int64_t c = 0; c < column; ++c) {
+    const size_t end = text->find(delimiter);
+    if (end == text->npos) {
+      const int64_t found = std::count(line.begin(), line.end(), delimiter) + 1;
+      return InvalidArgument("the line must have at least ", column + 1,
+                             " columns, got ", found, ".");
+    }
+    text->remove_prefix(end + 1);
+  }
+  *text = text->substr(0, text->find(delimiter));
+  return Status();
+}
 
 // Parses all of `text`; blanks around the number and a plus sign are allowed.
 // Returns InvalidArgument if it is not an integer or does not fit T.

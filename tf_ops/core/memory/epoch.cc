@@ -1,7 +1,7 @@
 #include "tf_ops/core/memory/epoch.h"
 
-#include <functional>
 #include <limits>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -9,41 +9,73 @@
 
 namespace lodestar {
 
-EpochDomain::~EpochDomain() { FreeAll(retired_); }
+EpochDomain::~EpochDomain() {
+  FreeAll(first_);
+  for (Line& line : lines_) {
+    for (Line* added = line.next; added != nullptr;) {
+      delete std::exchange(added, added->next);
+    }
+  }
+}
 
-std::atomic<uint64_t>* EpochDomain::Enter() {
-  static thread_local const size_t start =
-      std::hash<std::thread::id>()(std::this_thread::get_id());
-  for (size_t i = start;; ++i) {
-    std::atomic<uint64_t>& announced = announcements_[i % kReaders].epoch;
+// Sequentially consistent: either Retire sees the epoch, or the reader's
+// following loads see the pointer that Retire's caller swapped in.
+std::atomic<uint64_t>* EpochDomain::AnnounceIn(Line* line) {
+  for (std::atomic<uint64_t>& announced : line->epochs) {
     uint64_t free = 0;
-    // Sequentially consistent: either Retire sees this epoch, or the following
-    // loads see the pointer that Retire's caller swapped in.
     if (announced.load(std::memory_order_relaxed) == 0 &&
         announced.compare_exchange_strong(free, epoch_.load())) {
       return &announced;
     }
-    if (i - start >= kReaders) std::this_thread::yield();
+  }
+  return nullptr;
+}
+
+std::atomic<uint64_t>* EpochDomain::Enter() {
+  static std::atomic<size_t> threads{0};
+  static thread_local const size_t thread =
+      threads.fetch_add(1, std::memory_order_relaxed);
+  size_t first = thread;
+  Line* line = &lines_[first % kLines];
+  while (true) {
+    std::atomic<uint64_t>* const announced = AnnounceIn(line);
+    if (announced != nullptr) return announced;
+    Line* next = line->next.load();
+    if (next == nullptr) {
+      Line* const added = new (std::nothrow) Line();
+      if (added == nullptr) {
+        std::this_thread::yield();
+        next = &lines_[++first % kLines];
+      } else if (line->next.compare_exchange_strong(next, added)) {
+        next = added;
+      } else {
+        delete added;  // another reader was faster
+      }
+    }
+    line = next;
   }
 }
 
 EpochDomain::Retirable* EpochDomain::TakeUnseen() {
   uint64_t oldest = std::numeric_limits<uint64_t>::max();
-  for (const Announcement& announcement : announcements_) {
-    const uint64_t epoch = announcement.epoch.load();
-    if (!GuardHolds(StoreGuard::kEpochs)) continue;
-    if (epoch != 0 && epoch < oldest) oldest = epoch;
+  for (const Line& first : lines_) {
+    for (const Line* line = &first; line != nullptr; line = line->next.load()) {
+      for (const std::atomic<uint64_t>& announced : line->epochs) {
+        const uint64_t epoch = announced.load();
+        if (!GuardHolds(StoreGuard::kEpochs)) continue;
+        if (epoch != 0 && epoch < oldest) oldest = epoch;
+      }
+    }
   }
-  Retirable* unseen = nullptr;
-  Retirable* seen = nullptr;
-  for (Retirable* object = retired_; object != nullptr;) {
-    Retirable* const next = object->next_;
-    Retirable** const list = object->epoch_ < oldest ? &unseen : &seen;
-    object->next_ = *list;
-    *list = object;
-    object = next;
+  Retirable* const unseen = first_;
+  Retirable* last = nullptr;
+  Retirable* object = unseen;
+  while (object != nullptr && object->epoch_ < oldest) {
+    last = std::exchange(object, object->next_);
   }
-  retired_ = seen;
+  if (last == nullptr) return nullptr;
+  last->next_ = nullptr;
+  first_ = object;
   return unseen;
 }
 
@@ -58,15 +90,20 @@ void EpochDomain::Retire(Retirable* object) {
   {
     MutexLock lock(&mutex_);
     object->epoch_ = epoch_.fetch_add(1);
-    object->next_ = retired_;
-    retired_ = object;
+    object->next_ = nullptr;
+    if (first_ == nullptr) {
+      first_ = object;
+    } else {
+      last_->next_ = object;
+    }
+    last_ = object;
     unseen = TakeUnseen();
   }
   FreeAll(unseen);
 }
 
 void EpochDomain::Collect() {
-  if (retired_.load(std::memory_order_relaxed) == nullptr) return;
+  if (first_.load(std::memory_order_relaxed) == nullptr) return;
   Retirable* unseen;
   {
     MutexLock lock(&mutex_);

@@ -5,9 +5,14 @@
 //   writer:  swap the pointer; domain.Retire(old);
 //
 // A reader announces the epoch in which it began. Objects retired in an epoch
-// are freed once every announced epoch is later. Announcing costs one
-// compare-and-swap per batch, on one of 64 cache lines: the one at the thread
-// id's hash, or the next free one. If none is free, the reader waits.
+// are freed once every announced epoch is later.
+//
+// Announcing costs one compare-and-swap per batch, on one of 64 cache lines
+// that threads use in turn: up to 64 threads have a line each, and 128 share
+// one between two. A line has room for 7 readers. When it is full, a reader
+// appends another line (64 bytes), which stays until the domain is destroyed.
+// So no number of readers makes one wait; only if memory for a line runs out
+// does a reader wait for a free place.
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_EPOCH_H_
@@ -37,7 +42,7 @@ class EpochDomain {
     Guard& operator=(const Guard&) = delete;
 
    private:
-    std::atomic<uint64_t>* announced_;
+    std::atomic<uint64_t>* const announced_;
   };
 
   // Base of objects that can be retired. Allocated by std::malloc, optionally
@@ -66,20 +71,26 @@ class EpochDomain {
   void Collect();
 
  private:
-  static constexpr int kReaders = 64;
-  struct alignas(64) Announcement {
-    std::atomic<uint64_t> epoch{0};  // 0: free
+  static constexpr int kLines = 64;
+  static constexpr int kReaders = 7;
+  struct alignas(64) Line {
+    std::atomic<uint64_t> epochs[kReaders] = {};  // 0: free
+    std::atomic<Line*> next{nullptr};
   };
 
+  // Announces the current epoch and returns its place.
   std::atomic<uint64_t>* Enter();
+  std::atomic<uint64_t>* AnnounceIn(Line* line);
   // Removes the objects that can be freed from the list and returns them.
   Retirable* TakeUnseen() LODESTAR_REQUIRES(mutex_);
   static void FreeAll(Retirable* objects);
 
   std::atomic<uint64_t> epoch_{1};
-  Announcement announcements_[kReaders];
+  Line lines_[kLines];
   Mutex mutex_;
-  std::atomic<Retirable*> retired_{nullptr};  // written under mutex_
+  // Retired objects, oldest first. Written under mutex_.
+  std::atomic<Retirable*> first_{nullptr};
+  Retirable* last_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace lodestar

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace lodestar {
@@ -23,6 +24,10 @@ PageRun AllocatePages(size_t bytes) {
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return PageRun();
   return {memory, bytes};
+}
+
+PageRun AllocateZeroedPages(size_t bytes) {
+  return AllocatePages(std::max(bytes, kSmallestMapping));
 }
 
 void FreePages(const PageRun& pages) {

@@ -17,6 +17,9 @@ struct PageRun {
 // Allocates at least `bytes` bytes, rounded up to whole pages if they span
 // several. A null address means out of memory.
 PageRun AllocatePages(size_t bytes);
+// Allocates at least `bytes` bytes of zeros, in whole pages. The system makes
+// each page at its first write, so a call takes microseconds for any size.
+PageRun AllocateZeroedPages(size_t bytes);
 void FreePages(const PageRun& pages);
 
 }  // namespace lodestar

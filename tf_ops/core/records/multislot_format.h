@@ -9,7 +9,6 @@
 //
 // Up to three strings without blanks may precede the first slot, each as `1
 // <string>`, see LineFields.
-// `1 <string>`: see LineFields.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_MULTISLOT_FORMAT_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_MULTISLOT_FORMAT_H_

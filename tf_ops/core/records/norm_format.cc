@@ -186,8 +186,8 @@ class NormCutter : public RecordCutter {
     }
     const char* const header = begin + (framed ? kLengthBytes : 0);
     if (framed) {
-      const Status status = CheckSum(header, header + kHeaderBytes);
-      if (!status.ok()) return InvalidArgument("header: ", status.message());
+      LODESTAR_RETURN_IF_ERROR(
+          Prefixed(CheckSum(header, header + kHeaderBytes), "header: "));
     }
     header_.num_records = Load<int64_t>(header + 8);
     const int64_t most = INT64_MAX / (fields_.min_bytes() + kFrameBytes);
@@ -220,24 +220,17 @@ class NormCutter : public RecordCutter {
   bool lost_ = false;   // the start of the next record is unknown
 };
 
-SampleLayout LayoutOf(const NormOptions& options) {
-  SampleLayout layout;
-  layout.kinds = options.kinds;
-  layout.key = options.key;
-  return layout;
-}
-
 }  // namespace
 
 Status NormFormat::Check(const std::vector<ColumnSpec>& specs,
                          const NormOptions& options) {
-  return SampleFields::Check(specs, LayoutOf(options));
+  return SampleFields::Check(specs, options.layout);
 }
 
 NormFormat::NormFormat(std::vector<ColumnSpec> specs,
                        const NormOptions& options)
     : RecordFormat(std::move(specs)),
-      fields_(&this->specs(), LayoutOf(options)),
+      fields_(&this->specs(), options.layout),
       options_(options) {}
 
 std::unique_ptr<RecordCutter> NormFormat::NewCutter() const {
@@ -251,15 +244,9 @@ Status NormFormat::Parse(int64_t variant, const char* begin, const char* end,
         fields_, begin, end,
         [this](const char* p, const char* end, SampleFrame* frame) {
           const int64_t size = fields_.Size(p, end);
-          if (size < 0 || size > end - p) {
-            frame->next = nullptr;
-            return false;
-          }
+          if (size < 0 || size > end - p) return false;
           *frame = {p, p + size, p + size};
           return true;
-        },
-        [this](const char* p, const char* end) {
-          return fields_.Explain(p, end);
         },
         rows, bad);
   }
@@ -267,10 +254,7 @@ Status NormFormat::Parse(int64_t variant, const char* begin, const char* end,
       fields_, begin, end,
       [this](const char* p, const char* end, SampleFrame* frame) {
         const char* const payload_end = PayloadEnd(fields_, p, end);
-        if (payload_end == nullptr) {
-          frame->next = nullptr;
-          return false;
-        }
+        if (payload_end == nullptr) return false;
         *frame = {p + kLengthBytes, payload_end, payload_end + 1};
         return Sum(frame->begin, frame->end) ==
                static_cast<uint8_t>(*payload_end);

@@ -28,9 +28,9 @@ namespace lodestar {
 enum class NormCheck : int64_t { kNone = 0, kSum = 1 };
 
 struct NormOptions {
-  std::vector<FieldKind> kinds;  // of each column
-  // kUint32 or kInt64. The file does not record the width of its keys.
-  KeyType key = KeyType::kUint32;
+  // Only `kinds` and `key` may be set. The file does not record the width of
+  // its keys.
+  SampleLayout layout;
   // If true, files must match `check`. Otherwise each file's header decides.
   bool wants_check = false;
   NormCheck check = NormCheck::kNone;

@@ -20,8 +20,8 @@ struct SampleFrame {
 };
 
 // Implements RecordFormat::Parse(). `find(p, end, &frame)` finds the record at
-// p. It returns false if the record is bad; then it has set frame.next, and
-// `explain(p, end)` returns the error.
+// p. It returns false if the record is bad, after setting frame.next if that is
+// known; then `explain(p, end)` returns the error.
 template <typename Find, typename Explain>
 Status ParseSamples(const SampleFields& fields, const char* begin,
                     const char* end, const Find& find, const Explain& explain,
@@ -41,6 +41,7 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
     SampleFrame frame;
     records[0] = p;
     while (count < kAtOnce && records[count] < end) {
+      frame = SampleFrame();
       found = find(records[count], end, &frame);
       if (!found) break;
       begins[count] = frame.begin;
@@ -65,6 +66,17 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
     records[0] = records[count];
   }
   return Status();
+}
+
+// As above; fields.Explain() explains a bad record.
+template <typename Find>
+Status ParseSamples(const SampleFields& fields, const char* begin,
+                    const char* end, const Find& find, SlotRows* rows,
+                    BadRecord* bad) {
+  return ParseSamples(
+      fields, begin, end, find,
+      [&](const char* p, const char* end) { return fields.Explain(p, end); },
+      rows, bad);
 }
 
 }  // namespace lodestar

@@ -77,15 +77,9 @@ Status RawFormat::Parse(int64_t /*variant*/, const char* begin, const char* end,
   return ParseSamples(
       fields_, begin, end,
       [this](const char* p, const char* end, SampleFrame* frame) {
-        if (end - p < stride()) {
-          frame->next = nullptr;
-          return false;
-        }
+        if (end - p < stride()) return false;
         *frame = {p, p + stride(), p + stride()};
         return true;
-      },
-      [this](const char* p, const char* end) {
-        return fields_.Explain(p, end);
       },
       rows, bad);
 }

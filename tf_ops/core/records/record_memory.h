@@ -120,9 +120,8 @@ class RecordMemory {
 
   // Shuffles the samples. The order is a function of `seed`.
   void GlobalShuffle(uint64_t seed);
-  // Shuffles the values of `columns` among the samples, as a function of
-
-  // their weights.
+  // Shuffles the values of `columns`, and of their weights, among the samples,
+  // as a function of `seed`.
   void SlotsShuffle(const std::vector<int64_t>& columns, uint64_t seed);
   // Merges all samples with the same string in `id_column`, at the position of
   // the first one, if there are at least min_size. Keeps or drops the others.

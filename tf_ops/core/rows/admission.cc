@@ -1,7 +1,6 @@
 #include "tf_ops/core/rows/admission.h"
 
 #include <algorithm>
-#include <new>
 
 #include "tf_ops/core/base/hash.h"
 
@@ -80,13 +79,21 @@ void PendingIds::ForEach(
 }
 
 Status CountingSketch::Reserve() {
-  if (!counters_.empty()) return Status();
-  try {
-    counters_.resize(num_counters_);
-  } catch (const std::bad_alloc&) {
+  if (data() != nullptr) return Status();
+  pages_ = AllocateZeroedPages(num_counters_);
+  if (data() == nullptr) {
     return ResourceExhausted("out of memory for ", num_counters_,
                              " admission counters.");
   }
+  return Status();
+}
+
+Status CountingSketch::Assign(Span<const uint8_t> counters) {
+  Clear();
+  if (counters.empty()) return Status();
+  LODESTAR_RETURN_IF_ERROR(Reserve());
+  std::copy(counters.begin(), counters.end(), data());
+  counted_ = true;
   return Status();
 }
 
@@ -103,10 +110,10 @@ void CountingSketch::ForEachCounter(int64_t id, const Fn& fn) const {
 }
 
 uint32_t CountingSketch::Estimate(int64_t id) const {
-  if (counters_.empty()) return 0;
+  if (data() == nullptr) return 0;
   uint32_t estimate = kMaxCount;
   ForEachCounter(id, [&](int64_t c) {
-    estimate = std::min<uint32_t>(estimate, counters_[c]);
+    estimate = std::min<uint32_t>(estimate, data()[c]);
   });
   return estimate;
 }
@@ -114,10 +121,15 @@ uint32_t CountingSketch::Estimate(int64_t id) const {
 void CountingSketch::Raise(int64_t id, uint32_t occurrences) {
   const uint8_t wanted =
       static_cast<uint8_t>(std::min<uint32_t>(occurrences, kMaxCount));
-  ForEachCounter(
-      id, [&](int64_t c) { counters_[c] = std::max(counters_[c], wanted); });
+  counted_ = true;
+  ForEachCounter(id, [&](int64_t c) {
+    if (data()[c] < wanted) data()[c] = wanted;
+  });
 }
 
-void CountingSketch::Clear() { std::vector<uint8_t>().swap(counters_); }
+void CountingSketch::Clear() {
+  FreePages(std::exchange(pages_, PageRun()));
+  counted_ = false;
+}
 
 }  // namespace lodestar

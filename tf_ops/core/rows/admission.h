@@ -8,12 +8,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <utility>
 
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/memory/epoch.h"
+#include "tf_ops/core/memory/page_run.h"
 #include "tf_ops/core/rows/leaf_index.h"
 #include "tf_ops/core/rows/row_store.h"
 
@@ -65,6 +66,12 @@ class PendingIds {
 // A counting Bloom filter with conservative update (Estan, Varghese: New
 // Directions in Traffic Measurement and Accounting, SIGCOMM 2002). An estimate
 // is never below the true count. Counters saturate at 255. Not thread-safe.
+//
+// Reserve maps one byte of address space per counter, which takes microseconds
+// for any size. The system makes a page of 4,096 counters at the first count in
+// it. Until most pages exist, counting an id costs two page faults per hash (a
+// read and a write, about 10 us for three hashes) and as many pages of memory
+// as there are hashes.
 class CountingSketch {
  public:
   static constexpr int kMaxCount = 255;
@@ -72,8 +79,11 @@ class CountingSketch {
   // The counters are allocated by the first Reserve.
   CountingSketch(int64_t num_counters, int num_hashes)
       : num_counters_(num_counters), num_hashes_(num_hashes) {}
+  CountingSketch(const CountingSketch&) = delete;
+  CountingSketch& operator=(const CountingSketch&) = delete;
+  ~CountingSketch() { Clear(); }
 
-  // Returns ResourceExhausted if out of memory.
+  // Returns ResourceExhausted if the system does not grant that much memory.
   Status Reserve();
   uint32_t Estimate(int64_t id) const;
   // Raises each counter of `id` to at least `occurrences`, so the result does
@@ -82,17 +92,27 @@ class CountingSketch {
   void Clear();
 
   // Empty if nothing was counted.
-  const std::vector<uint8_t>& counters() const { return counters_; }
-  // Requires: `counters` is empty or has as many counters as this sketch.
-  void Swap(std::vector<uint8_t>* counters) { counters_.swap(*counters); }
+  Span<const uint8_t> counters() const {
+    return {data(), counted_ ? num_counters_ : 0};
+  }
+  // Sets all counters; none are counted if `counters` is empty. Returns
+  // ResourceExhausted if out of memory. Requires: as many counters as here.
+  Status Assign(Span<const uint8_t> counters);
+  // Requires: both have as many counters and hashes.
+  void Swap(CountingSketch* other) {
+    std::swap(pages_, other->pages_);
+    std::swap(counted_, other->counted_);
+  }
 
  private:
   template <typename Fn>
   void ForEachCounter(int64_t id, const Fn& fn) const;
+  uint8_t* data() const { return static_cast<uint8_t*>(pages_.address); }
 
   const int64_t num_counters_;
   const int num_hashes_;
-  std::vector<uint8_t> counters_;
+  PageRun pages_;         // a null address before Reserve
+  bool counted_ = false;  // whether Raise or Assign was called
 };
 
 }  // namespace lodestar

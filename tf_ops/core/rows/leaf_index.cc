@@ -1,7 +1,9 @@
 #include "tf_ops/core/rows/leaf_index.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <numeric>
 #include <vector>
 
 namespace lodestar {
@@ -12,6 +14,11 @@ constexpr uint32_t kMaxLeafEntries = 16384;
 
 // A new leaf is 5/8 full and grows at 3/4.
 uint64_t CapacityFor(uint64_t entries) { return entries * 8 / 5 + 8; }
+
+Status OutOfMemory(int64_t entries) {
+  return ResourceExhausted("out of memory for ", entries,
+                           " new ids in the index.");
+}
 
 }  // namespace
 
@@ -161,69 +168,117 @@ bool LeafIndex::Split(Leaf* leaf) {
   return true;
 }
 
-Status LeafIndex::Reserve(Span<const uint32_t> tags) {
-  if (tags.empty()) return Status();
-  const auto exhausted = [&] {
-    return ResourceExhausted("out of memory for ", tags.size(),
-                             " new ids in the index.");
-  };
-  if (directory_.load(std::memory_order_relaxed) == nullptr) {
-    Directory* directory = NewDirectory(0);
-    if (directory == nullptr) return exhausted();
-    Leaf* leaf = NewLeaf(0, 0, 0);
-    if (leaf == nullptr) {
-      Uncount(directory);
-      EpochDomain::Retirable::Free(directory);
-      return exhausted();
+bool LeafIndex::Fit(Leaf* leaf) {
+  if (!leaf->Fits()) {
+    if (Rebuild(leaf)) return true;
+    leaf->reserved = 0;
+    return false;
+  }
+  leaf->reserved = 0;
+  return true;
+}
+
+template <typename Count>
+bool LeafIndex::Grow(Leaf* leaf, int deepest, const Count& count,
+                     bool* deeper) {
+  leaf->reserved = static_cast<uint32_t>(count(leaf->depth, leaf->prefix));
+  if (!leaf->Splits()) return Fit(leaf);
+  leaf->reserved = 0;
+  if (leaf->depth == deepest) {
+    *deeper = true;
+    return true;
+  }
+  const uint64_t begin = uint64_t{leaf->prefix} << (32 - leaf->depth);
+  const uint64_t middle = (begin + leaf->end()) / 2;
+  if (!Split(leaf)) return false;
+  for (const uint64_t tag : {begin, middle}) {
+    if (!Grow(LeafOf(static_cast<uint32_t>(tag)), deepest, count, deeper)) {
+      return false;
     }
-    directory->leaves()[0].store(leaf);
-    directory_.store(directory, std::memory_order_seq_cst);
   }
-  std::vector<Leaf*> touched;
-  try {
-    touched.reserve(tags.size());
-  } catch (const std::bad_alloc&) {
-    return exhausted();
+  return true;
+}
+
+bool LeafIndex::CreateFirstLeaf() {
+  if (directory_.load(std::memory_order_relaxed) != nullptr) return true;
+  Directory* directory = NewDirectory(0);
+  if (directory == nullptr) return false;
+  Leaf* leaf = NewLeaf(0, 0, 0);
+  if (leaf == nullptr) {
+    Uncount(directory);
+    EpochDomain::Retirable::Free(directory);
+    return false;
   }
-  while (true) {
+  directory->leaves()[0].store(leaf);
+  directory_.store(directory, std::memory_order_seq_cst);
+  return true;
+}
+
+Status LeafIndex::Reserve(Span<const uint32_t> tags) try {
+  if (tags.empty()) return Status();
+  bool ok = CreateFirstLeaf();
+  for (bool deeper = true; ok && deeper;) {
     const Directory* directory = directory_.load(std::memory_order_relaxed);
-    touched.clear();
+    std::vector<Leaf*> touched;
+    touched.reserve(std::min<int64_t>(tags.size(), directory->size()));
     for (uint32_t tag : tags) {
       Leaf* leaf = directory->leaf(tag).load(std::memory_order_relaxed);
       if (leaf->reserved++ == 0) touched.push_back(leaf);
     }
-    bool split = false;
-    bool ok = true;
+    size_t splits = 0;
+    int depth = 0;
+    uint64_t most = 0;
     for (Leaf* leaf : touched) {
-      const uint64_t entries =
-          static_cast<uint64_t>(leaf->live) + leaf->reserved;
-      const bool full = entries > leaf->limit && leaf->depth < kMaxDepth;
-      if (ok && full) {
-        // The next round counts how many new tags belong to each half.
-        split = true;
-        ok = Split(leaf);
-        if (!ok) leaf->reserved = 0;
-      } else if (ok && !leaf->Fits()) {
-        ok = Rebuild(leaf);
-        if (!ok) leaf->reserved = 0;
-      } else {
-        leaf->reserved = 0;
+      if (ok && !leaf->Splits()) {
+        ok = Fit(leaf);
+        continue;
       }
+      depth = std::max(depth, leaf->depth);
+      most = std::max(most, uint64_t{leaf->live} + leaf->reserved);
+      leaf->reserved = 0;
+      touched[splits++] = leaf;
     }
-    if (!ok) return exhausted();
-    if (!split) return Status();
+    deeper = false;
+    if (!ok || splits == 0) break;
+    // Numbers of new tags by their first bits. With three bits more than evenly
+    // distributed tags need, no leaf has to split deeper.
+    const uint64_t parts = most / (kMaxLeafEntries / 2);
+    const int deepest =
+        std::min(kMaxDepth, depth + 64 - __builtin_clzll(parts) + 2);
+    std::vector<uint32_t> counts(size_t{1} << deepest);
+    for (uint32_t tag : tags) ++counts[tag >> (32 - deepest)];
+    const auto count = [&](int bits, uint32_t prefix) {
+      const auto begin = counts.begin() + (size_t{prefix} << (deepest - bits));
+      return std::accumulate(begin, begin + (1 << (deepest - bits)),
+                             uint64_t{0});
+    };
+    for (size_t i = 0; ok && i < splits; ++i) {
+      ok = Grow(touched[i], deepest, count, &deeper);
+    }
   }
+  return ok ? Status() : OutOfMemory(tags.size());
+} catch (const std::bad_alloc&) {
+  return OutOfMemory(tags.size());
 }
 
-Status LeafIndex::ReserveEvenly(int64_t entries) try {
-  std::vector<uint32_t> tags(entries);
-  for (size_t i = 0; i < tags.size(); ++i) {
-    tags[i] = static_cast<uint32_t>((uint64_t{i} << 32) / tags.size());
+Status LeafIndex::ReserveEvenly(int64_t entries) {
+  if (entries <= 0) return Status();
+  // Entry i has tag i * 2^32 / number.
+  const uint64_t number = std::min<int64_t>(entries, kMaxRows);
+  const auto below = [=](uint64_t tag) {
+    return (tag * number + 0xffffffffu) >> 32;
+  };
+  const auto count = [&](int bits, uint64_t prefix) {
+    return below((prefix + 1) << (32 - bits)) - below(prefix << (32 - bits));
+  };
+  bool ok = CreateFirstLeaf();
+  bool deeper = false;
+  for (uint64_t tag = 0; ok && tag >> 32 == 0;) {
+    Leaf* const leaf = LeafOf(static_cast<uint32_t>(tag));
+    tag = leaf->end();
+    ok = Grow(leaf, kMaxDepth, count, &deeper);
   }
-  return Reserve(tags);
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for ", entries,
-                           " new ids in the index.");
+  return ok ? Status() : OutOfMemory(entries);
 }
 
 void LeafIndex::Insert(uint32_t tag, uint32_t row) {
@@ -259,8 +314,7 @@ Status LeafIndex::CompactLeaf(uint32_t* tag) {
     return Status();
   }
   Leaf* leaf = LeafOf(*tag);
-  const uint64_t next = (static_cast<uint64_t>(leaf->prefix) + 1)
-                        << (32 - leaf->depth);
+  const uint64_t next = leaf->end();
   // Saving an eighth or less is not worth a rebuild.
   const uint64_t wanted = CapacityFor(leaf->live) * sizeof(uint64_t);
   if (wanted * 8 < leaf->pages.bytes * 7) {

@@ -4,19 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "tf_ops/core/rows/step_gate.h"
-
 namespace lodestar {
-
-ImageBudget& ImageBudget::Global() {
-  // Never destroyed, like the gate.
-  static ImageBudget* const budget = new ImageBudget();
-  return *budget;
-}
-
-void ImageBudget::RaiseLimit(int64_t bytes) { Change(bytes, 0); }
-
-void ImageBudget::LowerLimit(int64_t bytes) { Change(-bytes, 0); }
 
 void ImageBudget::Add(int64_t bytes) {
   MutexLock lock(&mutex_);
@@ -24,23 +12,20 @@ void ImageBudget::Add(int64_t bytes) {
   peak_ = std::max(peak_, bytes_);
   if (bytes_ <= limit_ || closed_) return;
   closed_ = true;
-  // Close while holding the mutex, so that no one can open the gate first.
-  StepGate::Global().Close();
+  // Close while holding the mutex, so that no one can open the gates first.
+  gates_.Close();
 }
 
-void ImageBudget::Subtract(int64_t bytes) { Change(0, -bytes); }
-
-void ImageBudget::Change(int64_t limit, int64_t bytes) {
+void ImageBudget::Subtract(int64_t bytes) {
   bool opens = false;
   {
     MutexLock lock(&mutex_);
-    limit_ += limit;
-    bytes_ += bytes;
+    bytes_ -= bytes;
     changed_.NotifyAll();
     opens = closed_ && bytes_ <= limit_ / 2;
     if (opens) closed_ = false;
   }
-  if (opens) StepGate::Global().Open();
+  if (opens) gates_.Open();
 }
 
 ImageBudget::Writer::Writer(ImageBudget* budget) : budget_(budget) {
@@ -64,20 +49,22 @@ int64_t ImageBudget::bytes() const {
   return bytes_;
 }
 
+int64_t ImageBudget::peak() const {
+  MutexLock lock(&mutex_);
+  return peak_;
+}
+
 bool ImageBudget::tight() const {
   MutexLock lock(&mutex_);
   return bytes_ > limit_ / 2;
 }
 
-int64_t ImageBudget::TakePeak() {
-  MutexLock lock(&mutex_);
-  return std::exchange(peak_, bytes_);
-}
-
 RowImages::~RowImages() { Release(Stop()); }
 
-void RowImages::Start(const SnapshotRowFormat& format, int64_t chunk_bytes) {
+void RowImages::Start(const SnapshotRowFormat& format, int64_t chunk_bytes,
+                      ImageBudget* budget) {
   format_ = format;
+  budget_ = budget;
   chunk_records_ = std::max<int64_t>(1, chunk_bytes / format.layout.bytes());
   failed_ = false;
 }
@@ -92,8 +79,8 @@ char* RowImages::Add() {
       failed_ = true;
       return nullptr;
     }
-    *open_ = {nullptr, 0, bytes};
-    ImageBudget::Global().Add(bytes);
+    *open_ = {nullptr, 0, bytes, budget_};
+    budget_->Add(bytes);
   }
   char* const record = reinterpret_cast<char*>(open_ + 1) +
                        open_->count * format_.layout.bytes();
@@ -121,8 +108,9 @@ void RowImages::Release(Chunk* chunks) {
   while (chunks != nullptr) {
     Chunk* const chunk = std::exchange(chunks, chunks->next);
     const int64_t bytes = chunk->bytes;
+    ImageBudget* const budget = chunk->budget;
     std::free(chunk);
-    ImageBudget::Global().Subtract(bytes);
+    budget->Subtract(bytes);
   }
 }
 

@@ -6,36 +6,33 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/rows/row_marks.h"
 
 namespace lodestar {
 
-// Limits the memory of the images of all running snapshots of the process.
-// Above the limit it closes the step gate, so that updates wait for the disk;
-// it opens the gate again at half the limit. Changes made outside of the gate
-// may exceed the limit by one call's changes. Thread-safe; allocates nothing.
+// Limits the memory of the images of a snapshot, which may contain several
+// tables. Above the limit it closes the gates of these tables, so that their
+// steps wait for the disk; it opens the gates again at half the limit. Changes
+// made outside of the gates may exceed the limit by one call's changes.
+// Thread-safe; allocates nothing.
 class ImageBudget {
  public:
-  ImageBudget() = default;
+  ImageBudget(StepGates gates, int64_t limit)
+      : gates_(std::move(gates)), limit_(limit) {}
   ImageBudget(const ImageBudget&) = delete;
   ImageBudget& operator=(const ImageBudget&) = delete;
 
-  static ImageBudget& Global();
-
-  // Call when a snapshot begins and ends, respectively.
-  void RaiseLimit(int64_t bytes);
-  // Requires: the same as Subtract.
-  void LowerLimit(int64_t bytes);
-
   void Add(int64_t bytes);
-  // If this opens the gate, runs the steps that wait there. Requires: the
+  // If this opens the gates, runs the steps that wait there. Requires: the
   // caller holds no lock of a table and no lock that such a step takes (the
   // lock of an EmbeddingSnapshot is allowed).
   void Subtract(int64_t bytes);
 
-  // While a Writer exists, a snapshot is being written.
+  // While a Writer exists, the snapshot is being written.
   class Writer {
    public:
     explicit Writer(ImageBudget* budget);
@@ -52,18 +49,16 @@ class ImageBudget {
   void Wait();
 
   int64_t bytes() const;
+  // Returns the maximum of bytes() so far.
+  int64_t peak() const;
   // Returns true above half of the limit.
   bool tight() const;
-  // Returns the maximum of bytes() since the last call.
-  int64_t TakePeak();
 
  private:
-  // Adds to the limit and the bytes, and opens the gate if allowed.
-  void Change(int64_t limit, int64_t bytes) LODESTAR_EXCLUDES(mutex_);
-
+  const StepGates gates_;
+  const int64_t limit_;
   mutable Mutex mutex_;
   ConditionVariable changed_;
-  int64_t limit_ LODESTAR_GUARDED_BY(mutex_) = 0;
   int64_t bytes_ LODESTAR_GUARDED_BY(mutex_) = 0;
   int64_t peak_ LODESTAR_GUARDED_BY(mutex_) = 0;
   int64_t writers_ LODESTAR_GUARDED_BY(mutex_) = 0;
@@ -78,6 +73,7 @@ class RowImages {
     Chunk* next;
     int64_t count;
     int64_t bytes;  // charged to the budget
+    ImageBudget* budget;
 
     const char* records() const {
       return reinterpret_cast<const char*>(this + 1);
@@ -92,9 +88,9 @@ class RowImages {
   Mutex& mutex() LODESTAR_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
   // Starts keeping images, in chunks of about `chunk_bytes`. The arrays that
-  // `format` points to must outlive Stop.
-  void Start(const SnapshotRowFormat& format, int64_t chunk_bytes)
-      LODESTAR_REQUIRES(mutex_);
+  // `format` points to must outlive Stop, and the budget all chunks.
+  void Start(const SnapshotRowFormat& format, int64_t chunk_bytes,
+             ImageBudget* budget) LODESTAR_REQUIRES(mutex_);
   // Returns where to write the next record, or nullptr if out of memory; then
   // the snapshot has failed.
   char* Add() LODESTAR_REQUIRES(mutex_);
@@ -119,6 +115,7 @@ class RowImages {
   SnapshotRowFormat format_ LODESTAR_GUARDED_BY(mutex_){
       SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
   int64_t chunk_records_ LODESTAR_GUARDED_BY(mutex_) = 0;
+  ImageBudget* budget_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
   Chunk* full_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
   Chunk* open_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
   std::atomic<bool> failed_{false};

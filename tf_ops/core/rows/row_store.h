@@ -219,10 +219,10 @@ class RowStore {
 
   // Begins a snapshot of all resident rows, or of the changed ones, and clears
   // the changed marks. From here on writers save images of unsaved rows, in
-  // chunks of about `chunk_bytes` and in the given format. Requires: marking()
-  // and no running snapshot.
+  // chunks of about `chunk_bytes` and in the given format. The budget must
+  // outlive the images. Requires: marking() and no running snapshot.
   void BeginSnapshot(bool whole, const SnapshotRowFormat& format,
-                     int64_t chunk_bytes);
+                     int64_t chunk_bytes, ImageBudget* budget);
   // Writes up to `most` records of rows that are not saved yet, starting at row
   // *next; `end` is the high-water mark when the snapshot began. Returns the
   // number of records and sets *next, to `end` when done. Thread-safe.

@@ -53,6 +53,7 @@ void RowStore::MarkWritten(uint32_t row, Marking marking) {
       SaveImage(row);
     }
   };
+  PauseAt(PausePoint::kBeforeMarking);
   if (GuardHolds(StoreGuard::kMarkAfterImage)) save_image();
   if (GuardHolds(StoreGuard::kChangeMarks) && !Has(RowMark::kChanged, row)) {
     Set(RowMark::kChanged, row);
@@ -125,10 +126,10 @@ bool RowStore::LockResident(uint32_t row) const {
 }
 
 void RowStore::BeginSnapshot(bool whole, const SnapshotRowFormat& format,
-                             int64_t chunk_bytes) {
+                             int64_t chunk_bytes, ImageBudget* budget) {
   {
     MutexLock lock(&images_->mutex());
-    images_->Start(format, chunk_bytes);
+    images_->Start(format, chunk_bytes, budget);
   }
   for (int64_t row = 0; row < high_water_; row += kMarkedRows) {
     const uint32_t first = static_cast<uint32_t>(row);

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tf_ops/core/base/float16.h"
 #include "tf_ops/core/base/host_device.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -23,86 +24,6 @@ namespace lodestar {
 constexpr int kMaxDim = 65536;
 
 enum class RowType { kFloat32, kFloat64, kFloat16, kBFloat16 };
-
-// IEEE 754 binary16.
-struct Float16 {
-  uint16_t bits;
-};
-// The upper half of a float.
-struct BFloat16 {
-  uint16_t bits;
-};
-
-// The type that values of type T are computed in.
-template <typename T>
-using ComputeOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-LODESTAR_HOST_DEVICE inline double ToCompute(double x) { return x; }
-LODESTAR_HOST_DEVICE inline float ToCompute(float x) { return x; }
-LODESTAR_HOST_DEVICE inline float ToCompute(BFloat16 x) {
-  const uint32_t bits = uint32_t{x.bits} << 16;
-  float result;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
-}
-LODESTAR_HOST_DEVICE inline float ToCompute(Float16 x) {
-  const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
-  const uint32_t magnitude = x.bits & 0x7fffu;
-  // 0.5 plus a subnormal number, exactly. This avoids subnormal floats, which a
-  // thread may flush to zero.
-  const uint32_t sum_bits = 0x3f000000u + magnitude;
-  float sum;
-  std::memcpy(&sum, &sum_bits, sizeof(sum));
-  sum -= 0.5f;
-  uint32_t subnormal;
-  std::memcpy(&subnormal, &sum, sizeof(subnormal));
-  const uint32_t normal = (magnitude << 13) + 0x38000000u;
-  uint32_t bits = magnitude < 0x0400u ? subnormal : normal;
-  bits = magnitude >= 0x7c00u ? (magnitude << 13) | 0x7f800000u : bits;
-  bits |= sign;
-  float result;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
-}
-
-// Rounds to the nearest T, ties to even. NaN stays NaN.
-template <typename T>
-LODESTAR_HOST_DEVICE inline T RoundTo(ComputeOf<T> x) {
-  return x;
-}
-template <>
-LODESTAR_HOST_DEVICE inline BFloat16 RoundTo<BFloat16>(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1);
-  const uint32_t nan = bits | 0x400000u;
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return {static_cast<uint16_t>((is_nan ? nan : rounded) >> 16)};
-}
-template <>
-LODESTAR_HOST_DEVICE inline Float16 RoundTo<Float16>(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  const uint32_t sign = (bits >> 16) & 0x8000u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  // Rounds the mantissa of normal numbers; a carry increments the exponent, up
-  // to infinity.
-  const uint32_t normal =
-      (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1)) >> 13;
-  // Below 2^-14, adding 0.5 (whose last place is 2^-24) rounds as the subnormal
-  // number requires.
-  float absolute;
-  std::memcpy(&absolute, &magnitude, sizeof(absolute));
-  absolute += 0.5f;
-  uint32_t subnormal;
-  std::memcpy(&subnormal, &absolute, sizeof(subnormal));
-  subnormal -= 0x3f000000u;
-  uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
-  result = magnitude >= 0x47800000u ? 0x7c00u : result;  // 2^16
-  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
-  result = magnitude > 0x7f800000u ? nan : result;
-  return {static_cast<uint16_t>(sign | result)};
-}
 
 // sum[c] += factor * row[c] for `count` columns. With kFirst, the sums are
 // uninitialized and treated as zeros.
@@ -120,6 +41,19 @@ inline void AddScaled(const T* __restrict row, ComputeOf<T> factor,
   for (; c < count; ++c) {
     sum[c] = (kFirst ? C{0} : sum[c]) + factor * ToCompute(row[c]);
   }
+}
+
+// Returns whether a row's Euclidean norm is less than `norm`. Sums in column
+// order, so the result is the same everywhere.
+template <typename T>
+LODESTAR_HOST_DEVICE inline bool IsShorter(const T* row, int64_t dim,
+                                           float norm) {
+  double squares = 0.0;
+  for (int64_t c = 0; c < dim; ++c) {
+    const double x = ToCompute(row[c]);
+    squares += x * x;
+  }
+  return squares < static_cast<double>(norm) * norm;
 }
 
 // Calls visit(T()) with the T of `type`.

@@ -29,10 +29,8 @@ inline Status SequenceConcatSplits(const std::vector<LodLevels>& levels,
   int64_t total = 0;
   const size_t last = levels[0].size() - 1;
   for (size_t k = 0; k < levels.size(); ++k) {
-    const Status valid = ValidateLod(levels[k], num_rows[k]);
-    if (!valid.ok()) {
-      return InvalidArgument("`xs[", k, "]`: ", valid.message());
-    }
+    LODESTAR_RETURN_IF_ERROR(
+        Prefixed(ValidateLod(levels[k], num_rows[k]), "`xs[", k, "]`: "));
     for (size_t l = 0; l <= last; ++l) {
       const Span<const int64_t> first = levels[0][l];
       const Span<const int64_t> here = levels[k][l];

@@ -20,7 +20,25 @@ namespace lodestar {
 // Sets *steps (T) to `maxlen`, or to the longest length if `maxlen` is -1.
 // Returns InvalidArgument if `maxlen` is less than -1, or, with the sequence,
 // if one is longer. Requires: splits are valid for some number of rows (lod.h).
-Status PaddedSteps(Span<const int64_t> splits, int64_t maxlen, int64_t* steps);
+inline Status PaddedSteps(Span<const int64_t> splits, int64_t maxlen,
+                          int64_t* steps) {
+  if (maxlen < -1) {
+    return InvalidArgument(
+        "`maxlen` must be at least 0, or -1 for the longest "
+        "length, got ",
+        maxlen, ".");
+  }
+  int64_t longest = 0;
+  for (int64_t b = 0; b + 1 < splits.size(); ++b) {
+    longest = std::max(longest, splits[b + 1] - splits[b]);
+  }
+  *steps = maxlen < 0 ? longest : maxlen;
+  if (longest <= *steps) return Status();
+  int64_t b = 0;
+  while (splits[b + 1] - splits[b] <= maxlen) ++b;
+  return InvalidArgument("`maxlen` is ", maxlen, ", but sequence ", b, " has ",
+                         splits[b + 1] - splits[b], " rows.");
+}
 
 // `pad_row` is one row. Requires: splits are valid for the rows; no length is
 // greater than `steps`.

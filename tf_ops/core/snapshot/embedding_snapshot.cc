@@ -6,12 +6,10 @@
 #include <new>
 #include <utility>
 
-#include "tf_ops/core/rows/step_gate.h"
-
 namespace lodestar {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{1} << 20;
+constexpr int64_t kBlockBytes = SnapshotFileWriter::kBlockBytes;
 constexpr int64_t kMostChunkBytes = int64_t{256} << 10;
 constexpr int64_t kLeastImageLimit = int64_t{1} << 20;
 // Inverse of the share of the bytes of rows and optimizer slots.
@@ -45,42 +43,13 @@ struct EmbeddingSnapshot::Part {
   SnapshotRowFormat format;
 };
 
-// Collects records and writes them as blocks.
-class EmbeddingSnapshot::RowBlock {
- public:
-  RowBlock(SnapshotFileWriter* file, int64_t record_bytes)
-      : file_(file),
-        most_(std::max<int64_t>(1, kBlockBytes / record_bytes)),
-        record_bytes_(record_bytes),
-        records_(most_ * record_bytes) {}
-
-  // Copies rows [*next, end) of `part` until the block is full.
-  void Fill(const Part& part, int64_t end, int64_t* next) {
-    count_ += part.rows->SaveRows(end, part.format, most_ - count_, next,
-                                  records_.data() + count_ * record_bytes_);
-  }
-  bool full() const { return count_ == most_; }
-  Status Append(BlockKind kind) {
-    if (count_ == 0) return Status();
-    const int64_t count = std::exchange(count_, 0);
-    return file_->Append(kind, count, records_.data(), count * record_bytes_);
-  }
-
- private:
-  SnapshotFileWriter* const file_;
-  const int64_t most_;
-  const int64_t record_bytes_;
-  int64_t count_ = 0;
-  std::vector<char> records_;
-};
-
 EmbeddingSnapshot::EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store)
     : store_(std::move(store)), source_(store_->snapshot_source()) {}
 
 EmbeddingSnapshot::~EmbeddingSnapshot() { Abort(); }
 
 Status EmbeddingSnapshot::Begin(
-    Span<const Source> sources,
+    Span<const Source> sources, const StepGates& gates,
     std::vector<std::unique_ptr<EmbeddingSnapshot>>* out) try {
   std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
   std::vector<std::unique_lock<Mutex>> begun;
@@ -102,9 +71,9 @@ Status EmbeddingSnapshot::Begin(
       return InvalidArgument("the snapshot lists one table twice.");
     }
     SnapshotSource& source = snapshots[order[k]]->source_;
-    if (source.running()) return AlreadyRunning();
+    if (source.budget() != nullptr) return AlreadyRunning();
     locks.push_back(source.Locks());
-    // Allocates before the step gate stops optimizer steps.
+    // Allocates before the gates stop optimizer steps.
     locks.back().Lock();
     const Status reserved = source.ReserveMarks();
     locks.back().Unlock();
@@ -120,24 +89,28 @@ Status EmbeddingSnapshot::Begin(
     for (ShardLocks& lock : locks) lock.Lock();
     const Unlocker unlocker = {&locks};
     for (int64_t i : order) {
-      if (snapshots[i]->source_.running()) return AlreadyRunning();
+      if (snapshots[i]->source_.budget() != nullptr) return AlreadyRunning();
     }
+    std::shared_ptr<ImageBudget> budget;
     try {
+      int64_t limit = 0;
       for (int64_t i : order) {
         snapshots[i]->mutex_.AssertHeld();
         snapshots[i]->Prepare(sources[i].base);
+        limit += snapshots[i]->image_limit_;
       }
+      budget = std::make_shared<ImageBudget>(gates, limit);
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("out of memory for the pending ids.");
     }
     // No error is possible from here on.
     for (int64_t i : order) {
       snapshots[i]->mutex_.AssertHeld();
-      snapshots[i]->Start();
+      snapshots[i]->Start(budget);
     }
     return Status();
   };
-  LODESTAR_RETURN_IF_ERROR(StepGate::Global().Flip(flip));
+  LODESTAR_RETURN_IF_ERROR(gates.Flip(flip));
   *out = std::move(snapshots);
   return Status();
 } catch (const std::bad_alloc&) {
@@ -175,14 +148,14 @@ void EmbeddingSnapshot::Prepare(const std::string& base) {
   image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
 }
 
-void EmbeddingSnapshot::Start() {
-  source_.Begin(&removed_);
-  ImageBudget::Global().RaiseLimit(image_limit_);
+void EmbeddingSnapshot::Start(const std::shared_ptr<ImageBudget>& budget) {
+  budget_ = budget;
+  source_.Begin(budget, &removed_);
   const int64_t chunk =
       std::min(kMostChunkBytes,
                image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
   for (const Part& part : parts_) {
-    part.rows->BeginSnapshot(table_.whole, part.format, chunk);
+    part.rows->BeginSnapshot(table_.whole, part.format, chunk, budget.get());
   }
   begun_ = true;
 }
@@ -195,7 +168,7 @@ Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
   written_ = true;
   Status status;
   {
-    const ImageBudget::Writer writer(&ImageBudget::Global());
+    const ImageBudget::Writer writer(budget_.get());
     try {
       status = WriteAll(file);
     } catch (const std::bad_alloc&) {
@@ -220,18 +193,19 @@ Status EmbeddingSnapshot::WriteAll(SnapshotFileWriter* file) {
   std::vector<SnapshotPending>().swap(pending_);
   LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kSketch, sketch_));
   std::vector<uint8_t>().swap(sketch_);
-  RowBlock block(file, table_.record_bytes());
+  RecordBuffer block(file, table_.record_bytes());
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
     for (int64_t next = 0; next < ends_[p];) {
-      block.Fill(part, ends_[p], &next);
-      if (block.full()) {
-        LODESTAR_RETURN_IF_ERROR(block.Append(part.kind));
+      block.Add(part.rows->SaveRows(ends_[p], part.format, block.left(), &next,
+                                    block.next()));
+      if (block.left() == 0) {
+        LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
         LODESTAR_RETURN_IF_ERROR(WriteImages(file, false));
       }
     }
     if (p + 1 == parts_.size() || parts_[p + 1].kind != part.kind) {
-      LODESTAR_RETURN_IF_ERROR(block.Append(part.kind));
+      LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
     }
   }
   return WriteImages(file, true);
@@ -241,10 +215,10 @@ Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
   if (aborted_.load(std::memory_order_relaxed)) {
     return FailedPrecondition("the snapshot was aborted.");
   }
-  const ImageBudget& budget = ImageBudget::Global();
-  if (!all && budget.bytes() == 0) return Status();
+  if (!all && budget_->bytes() == 0) return Status();
   for (const Part& part : parts_) {
-    RowImages::Chunk* chunks = part.rows->images()->Take(all || budget.tight());
+    RowImages::Chunk* chunks =
+        part.rows->images()->Take(all || budget_->tight());
     Status status;
     while (chunks != nullptr) {
       RowImages::Chunk* const chunk = chunks;
@@ -284,7 +258,6 @@ void EmbeddingSnapshot::End(std::string* base) {
   if (ended_ || !begun_) return;
   ended_ = true;
   EndImages();
-  ImageBudget::Global().LowerLimit(image_limit_);
   source_.End(ends_, std::move(removed_), base);
 }
 

@@ -1,9 +1,8 @@
 // EmbeddingSnapshot: a consistent copy of a table, written to a file while the
 // table keeps changing.
 //
-//   Begin    between two optimizer steps: marks the snapshot's rows in bits,
-//   one
-//            word per 64 rows; copies no row
+//   Begin    between two optimizer steps: marks the snapshot's rows in bits;
+//            copies no row
 //   Write    for each row: locks it, copies it, clears its bit
 //   others   before writing to a row whose bit is set, copy it as an image and
 //            clear its bit (copy-on-write); Write writes the images as well
@@ -27,7 +26,9 @@
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/row_images.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
@@ -44,11 +45,12 @@ class EmbeddingSnapshot {
     std::string base;
   };
   // Begins snapshots of all tables at one consistent point, in the order of
-  // `sources`, atomically. Waits until no optimizer step is running. Returns
-  // InvalidArgument if a table occurs twice, FailedPrecondition if a table
-  // already has a snapshot or steps overlapped for a minute without a gap,
-  // ResourceExhausted if out of memory.
-  static Status Begin(Span<const Source> sources,
+  // `sources`, atomically. `gates` are those of the tables: waits until no
+  // optimizer step is inside them, and closes them while the images of these
+  // snapshots exceed their limit. Returns InvalidArgument if a table occurs
+  // twice, FailedPrecondition if a table already has a snapshot or steps
+  // overlapped for a minute without a gap, ResourceExhausted if out of memory.
+  static Status Begin(Span<const Source> sources, const StepGates& gates,
                       std::vector<std::unique_ptr<EmbeddingSnapshot>>* out);
   // Aborts the snapshot unless it is committed.
   ~EmbeddingSnapshot();
@@ -74,14 +76,14 @@ class EmbeddingSnapshot {
 
  private:
   struct Part;
-  class RowBlock;
 
   explicit EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store);
 
   // Copies admission state and metadata. Must hold all locks of the table.
   void Prepare(const std::string& base) LODESTAR_REQUIRES(mutex_);
   // Starts the snapshot. Cannot fail.
-  void Start() LODESTAR_REQUIRES(mutex_);
+  void Start(const std::shared_ptr<ImageBudget>& budget)
+      LODESTAR_REQUIRES(mutex_);
   Status WriteAll(SnapshotFileWriter* file) LODESTAR_REQUIRES(mutex_);
   // Writes images that other threads made: full chunks only, or all.
   Status WriteImages(SnapshotFileWriter* file, bool all)
@@ -96,6 +98,8 @@ class EmbeddingSnapshot {
   int64_t image_limit_ = 0;
   std::atomic<bool> aborted_{false};
   Mutex mutex_;  // held during Begin, Write and End
+  // Shared by the snapshots of one Begin; null before.
+  std::shared_ptr<ImageBudget> budget_ LODESTAR_GUARDED_BY(mutex_);
   // Shards, then shared rows.
   std::vector<Part> parts_ LODESTAR_GUARDED_BY(mutex_);
   // By part, number of rows when the snapshot began.

@@ -1,7 +1,5 @@
 #include "tf_ops/core/snapshot/file_crc.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,19 +12,12 @@
 namespace lodestar {
 namespace {
 
-constexpr int64_t kPart = int64_t{1} << 20;
-
 Status CrcOf(const std::string& path, int file, int64_t* bytes, uint32_t* crc) {
-  struct stat info;
-  if (fstat(file, &info) != 0) return FileError(path, "inspect", errno);
-  if (!S_ISREG(info.st_mode)) {
-    return InvalidArgument("'", path, "' is not a regular file");
-  }
-  std::vector<char> part(kPart);
+  std::vector<char> part(SnapshotFileWriter::kBlockBytes);
   *bytes = 0;
   *crc = 0;
   while (true) {
-    const ssize_t count = read(file, part.data(), kPart);
+    const ssize_t count = read(file, part.data(), part.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return FileError(path, "read", errno);
     if (count == 0) return Status();
@@ -38,16 +29,15 @@ Status CrcOf(const std::string& path, int file, int64_t* bytes, uint32_t* crc) {
 }  // namespace
 
 Status FileCrc(const std::string& path, int64_t* bytes, uint32_t* crc) {
-  // Non-blocking, so that a pipe without a writer does not hang.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return FileError(path, "open", errno);
-  Status status;
+  int file = -1;
+  int64_t size = 0;
+  Status status = OpenRegularFile(path, &file, &size);
   try {
-    status = CrcOf(path, file, bytes, crc);
+    if (status.ok()) status = CrcOf(path, file, bytes, crc);
   } catch (const std::bad_alloc&) {
     status = ResourceExhausted("out of memory for reading '", path, "'");
   }
-  close(file);
+  if (file >= 0) close(file);
   return status;
 }
 

@@ -5,11 +5,6 @@
 
 namespace lodestar {
 
-Status InFile(const std::string& path, const Status& status) {
-  if (status.ok()) return status;
-  return Status(status.code(), StrCat("'", path, "': ", status.message()));
-}
-
 Status JoinParts(const std::string& before, const std::string& path,
                  const SnapshotTable& table, SnapshotTable* joined) {
   if (table.optimizer.name.empty()) {
@@ -93,8 +88,8 @@ EmbeddingRowsView AdmissionState::View() const {
 Status RestoredFile::Open(const std::string& path, const RowChecks& checks) {
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader_));
   LODESTAR_RETURN_IF_ERROR(ReadTable(*reader_, &table_));
-  return InFile(path,
-                checks.CheckKind(table_.dim, table_.type, table_.shared_rows));
+  return Prefixed(checks.CheckKind(table_.dim, table_.type, table_.shared_rows),
+                  "'", path, "': ");
 }
 
 Status RestoredFile::ForEach(const RowChecks& checks,

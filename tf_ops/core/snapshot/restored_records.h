@@ -45,9 +45,6 @@ struct TablePart {
   }
 };
 
-// Prefixes the message of `status` with the file's path.
-Status InFile(const std::string& path, const Status& status);
-
 // Merges `table`, read from another part's file at `path`, into `joined`, which
 // was read from the file at `before`. A part that has never had a gradient has
 // no optimizer yet. Returns InvalidArgument if they belong to different tables.

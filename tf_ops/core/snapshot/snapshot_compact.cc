@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/base/hash.h"
-#include "tf_ops/core/memory/arena.h"
+#include "tf_ops/core/lookup/integer_map.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 
@@ -19,67 +17,12 @@ namespace {
 
 using Block = SnapshotFileReader::Block;
 
-// The set of ids that newer files have written or removed. Uses open addressing
-// and is never resized.
-class DecidedIds {
- public:
-  // The file that decided about an id: 0 for none, else twice the number of the
-  // file (from 1), plus 1 if it wrote a row (otherwise it removed the id).
-  using Mark = uint32_t;
-  static Mark RowOf(int64_t file) { return static_cast<Mark>(2 * file + 1); }
-  static Mark RemovalOf(int64_t file) { return static_cast<Mark>(2 * file); }
-
-  // Returns ResourceExhausted if out of memory.
-  Status Reserve(int64_t ids) {
-    // At most three quarters full.
-    num_cells_ = ids + ids / 3 + 1;
-    entries_ = static_cast<Entry*>(
-        arena_.Allocate(num_cells_ * static_cast<int64_t>(sizeof(Entry))));
-    if (entries_ != nullptr) return Status();
-    return ResourceExhausted("out of memory for a set of ", ids, " ids");
-  }
-
-  void Prefetch(int64_t id) const { __builtin_prefetch(entries_ + Home(id)); }
-
-  Mark Find(int64_t id) const { return entries_[CellOf(id)].mark; }
-
-  // Returns the previous mark of the id, and replaces it by `mark` if `replace`
-  // returns true for it. Requires: there is room for the id.
-  template <typename Replace>
-  Mark FindOrMark(int64_t id, Mark mark, const Replace& replace) {
-    Entry* const entry = entries_ + CellOf(id);
-    const Mark before = entry->mark;
-    if (replace(before)) {
-      std::memcpy(entry->id, &id, sizeof(id));
-      entry->mark = mark;
-    }
-    return before;
-  }
-
- private:
-  // Avoids the padding of a 64-bit member.
-  struct Entry {
-    uint32_t id[2];
-    Mark mark;
-  };
-  static_assert(sizeof(Entry) == 12);
-
-  int64_t Home(int64_t id) const {
-    return FastRange64(Mix64(static_cast<uint64_t>(id)), num_cells_);
-  }
-  int64_t CellOf(int64_t id) const {
-    int64_t cell = Home(id);
-    while (entries_[cell].mark != 0 &&
-           std::memcmp(entries_[cell].id, &id, sizeof(id)) != 0) {
-      if (++cell == num_cells_) cell = 0;
-    }
-    return cell;
-  }
-
-  Arena arena_;
-  Entry* entries_ = nullptr;
-  int64_t num_cells_ = 0;
-};
+// How newer files have decided about ids: 0 for not at all, else twice the
+// number of the file (from 1), plus 1 if it wrote a row (otherwise it removed
+// the id).
+using DecidedIds = IntegerMap;
+int64_t MarkOfRow(int64_t file) { return 2 * file + 1; }
+int64_t MarkOfRemoval(int64_t file) { return 2 * file; }
 
 // Writes records as blocks of one kind.
 class RecordWriter {
@@ -87,43 +30,30 @@ class RecordWriter {
   RecordWriter(BlockKind kind, const SnapshotTable& table,
                SnapshotFileWriter* file)
       : kind_(kind),
-        layout_(table.layout()),
-        file_(file),
-        initial_(layout_.bytes() - layout_.slot(0)),
-        per_block_(std::max(kBlockBytes / layout_.bytes(), int64_t{1})),
-        block_(per_block_ * layout_.bytes()) {
-    for (int64_t s = 0; s < layout_.slots(); ++s) {
+        records_(file, table.record_bytes()),
+        initial_(table.record_bytes() - table.layout().slot(0)) {
+    const SnapshotRowLayout layout = table.layout();
+    for (int64_t s = 0; s < layout.slots(); ++s) {
       FillComputed(table.type, table.optimizer.slot_inits[s], table.dim,
-                   initial_.data() + layout_.slot(s) - layout_.slot(0));
+                   initial_.data() + layout.slot(s) - layout.slot(0));
     }
   }
 
   // record: has the layout of the compacted file, or no optimizer slots.
   Status Add(const char* record, const SnapshotRowLayout& layout) {
-    char* const out = block_.data() + count_ * layout_.bytes();
-    std::memcpy(out, record, layout.bytes());
+    char* const out = std::copy_n(record, layout.bytes(), records_.next());
     std::copy(initial_.begin() + (layout.bytes() - layout.slot(0)),
-              initial_.end(), out + layout.bytes());
-    return ++count_ == per_block_ ? Flush() : Status();
+              initial_.end(), out);
+    records_.Add(1);
+    return records_.left() == 0 ? Flush() : Status();
   }
-
-  Status Flush() {
-    if (count_ == 0) return Status();
-    const int64_t count = std::exchange(count_, 0);
-    return file_->Append(kind_, count, block_.data(), count * layout_.bytes());
-  }
+  Status Flush() { return records_.Flush(kind_); }
 
  private:
-  static constexpr int64_t kBlockBytes = int64_t{1} << 20;
-
   const BlockKind kind_;
-  const SnapshotRowLayout layout_;
-  SnapshotFileWriter* const file_;
+  RecordBuffer records_;
   // Initial optimizer slots, for records without slots.
   std::vector<char> initial_;
-  const int64_t per_block_;
-  std::vector<char> block_;
-  int64_t count_ = 0;
 };
 
 // One file of a chain. Not kept open, since a chain may have more files than a
@@ -210,44 +140,47 @@ class Compaction {
   Status AddRows(const Source& source, const Block& block, DecidedIds* ids,
                  RecordWriter* out) {
     const SnapshotRowLayout layout = source.table.layout();
-    const auto record = [&](int64_t i) {
-      return block.payload.data() + i * layout.bytes();
-    };
     const auto id_at = [&](int64_t i) {
       return block.at<int64_t>(i * layout.bytes());
     };
-    const DecidedIds::Mark row = DecidedIds::RowOf(number_);
-    const DecidedIds::Mark removal = DecidedIds::RemovalOf(number_);
-    constexpr int64_t kAhead = 16;
-    for (int64_t i = 0; i < block.count; ++i) {
-      if (i + kAhead < block.count) ids->Prefetch(id_at(i + kAhead));
-      const int64_t id = id_at(i);
-      // No older file follows the full one, so its ids are not recorded.
-      const DecidedIds::Mark mark =
-          source.table.whole
-              ? ids->Find(id)
-              : ids->FindOrMark(id, row, [&](DecidedIds::Mark before) {
-                  return before == 0 || before == removal;
-                });
+    const int64_t row = MarkOfRow(number_);
+    const int64_t removal = MarkOfRemoval(number_);
+    Status status;
+    // Adds record i, unless a newer file has decided about its id.
+    const auto add = [&](int64_t i, int64_t mark) {
+      if (!status.ok()) return;
       if (mark == row) {
-        return DamageAt(source.path, block.OffsetOf(i * layout.bytes()),
-                        "record ", i, " of the ", NameOf(block.kind),
-                        " block has id ", id,
-                        ", which an earlier record has as well");
+        status =
+            DamageAt(source.path, block.OffsetOf(i * layout.bytes()), "record ",
+                     i, " of the ", NameOf(block.kind), " block has id ",
+                     id_at(i), ", which an earlier record has as well");
+      } else if (mark == 0 || mark == removal) {
+        // Within a file, removals precede its rows.
+        status = out->Add(block.payload.data() + i * layout.bytes(), layout);
       }
-      // Within a file, removals precede its rows.
-      if (mark != 0 && mark != removal) continue;
-      LODESTAR_RETURN_IF_ERROR(out->Add(record(i), layout));
+    };
+    if (source.table.whole) {
+      // No older file follows, so its ids are not recorded.
+      ids->FindBatch(block.count, id_at,
+                     [&](int64_t i, uint64_t, const int64_t* mark) {
+                       add(i, mark == nullptr ? 0 : *mark);
+                     });
+    } else {
+      ids->FindOrAddBatch(block.count, id_at, [&](int64_t i, int64_t* mark) {
+        add(i, *mark);
+        if (*mark == 0 || *mark == removal) *mark = row;
+      });
     }
-    return Status();
+    return status;
   }
 
   void AddRemoved(const Block& block) {
-    for (int64_t i = 0; i < block.count; ++i) {
-      ids_.FindOrMark(block.at<int64_t>(i * sizeof(int64_t)),
-                      DecidedIds::RemovalOf(number_),
-                      [](DecidedIds::Mark before) { return before == 0; });
-    }
+    const auto id_at = [&](int64_t i) {
+      return block.at<int64_t>(i * sizeof(int64_t));
+    };
+    ids_.FindOrAddBatch(block.count, id_at, [&](int64_t, int64_t* mark) {
+      if (*mark == 0) *mark = MarkOfRemoval(number_);
+    });
   }
 
   SnapshotFileWriter* const out_;

@@ -14,7 +14,7 @@ namespace lodestar {
 
 // Writes the state at the end of `files`, the snapshot files of one table,
 // oldest first, to a new file `out` with the label `label`. Reads the last full
-// file and the files after it; earlier ones are not opened. Uses 16 bytes of
+// file and the files after it; earlier ones are not opened. Uses 32 bytes of
 // memory per id of the incremental files, regardless of the full file, and
 // opens one file at a time.
 //

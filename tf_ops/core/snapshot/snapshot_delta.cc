@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tf_ops/core/embedding/embedding_run.h"
-#include "tf_ops/core/rows/row_images.h"
 
 namespace lodestar {
 
@@ -64,7 +63,7 @@ Status SnapshotDelta::CheckTable(const RestoredFile& file) const {
   }
   if (options_.reset_slots) return Status();
   LODESTAR_RETURN_IF_ERROR(
-      InFile(path, table_.CheckOptimizer(table.optimizer)));
+      Prefixed(table_.CheckOptimizer(table.optimizer), "'", path, "': "));
   if (table.optimizer.name.empty() && !table_.optimizer().name.empty()) {
     return FailedPrecondition(
         "'", path, "' has no optimizer slots, but the table has those of '",
@@ -155,7 +154,7 @@ Status SnapshotDelta::Apply(Applied* applied) try {
   if (store_->eviction().max_rows == 0) {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   } else {
-    ImageBudget::Global().Wait();
+    table_.WaitForImages();
     const ShardLocks locks = table_.LockAll();
     holds_shards_ = true;
     std::vector<RowRef> refs(ids_.size());
@@ -176,7 +175,7 @@ Status SnapshotDelta::WriteAll() {
   for (const RestoredFile& file : files_) {
     const auto write = [&](const SnapshotFileReader::Block& block) -> Status {
       // The table may have a running snapshot.
-      if (!holds_shards_) ImageBudget::Global().Wait();
+      if (!holds_shards_) table_.WaitForImages();
       const RowRecords records = file.RecordsOf(block, options_.reset_slots);
       if (block.kind == BlockKind::kRows) return WriteRows(records);
       if (block.kind == BlockKind::kSharedRows) table_.PutShared(records);

@@ -61,7 +61,7 @@ class SnapshotDelta {
   Status CollectIds(std::vector<IdAt>* found);
   // Returns `status` of all files as an error of the last one.
   Status InLast(const Status& status) const {
-    return InFile(files_.back().path(), status);
+    return Prefixed(status, "'", files_.back().path(), "': ");
   }
   // Requires: `refs` are the rows of ids_.
   Status CheckCap(Span<const RowRef> refs) const;

@@ -10,11 +10,13 @@
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FILE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
@@ -55,6 +57,10 @@ struct SnapshotTotals {
 // Returns the error of a failed system call on `path`; error: errno.
 Status FileError(const std::string& path, const char* operation, int error);
 
+// Opens a regular file for reading. On error, the caller must still close *file
+// unless it is -1.
+Status OpenRegularFile(const std::string& path, int* file, int64_t* size);
+
 // Returns the DataLoss error for byte `offset` of a file.
 template <typename... Args>
 Status DamageAt(const std::string& path, int64_t offset, const Args&... args) {
@@ -70,6 +76,9 @@ class SnapshotFileWriter {
   static Status Create(const std::string& path,
                        std::unique_ptr<SnapshotFileWriter>* out,
                        const std::string& label = "");
+  // Size of the blocks that callers should append.
+  static constexpr int64_t kBlockBytes = int64_t{1} << 20;
+
   // An unfinished file has no END.
   ~SnapshotFileWriter();
   SnapshotFileWriter(const SnapshotFileWriter&) = delete;
@@ -119,6 +128,34 @@ class SnapshotFileWriter {
   int64_t written_ = 0;
   int64_t started_ = 0;  // bytes whose writeback was started
   uint32_t crc_ = 0;
+};
+
+// Collects records of one size and appends them in blocks.
+class RecordBuffer {
+ public:
+  RecordBuffer(SnapshotFileWriter* file, int64_t record_bytes)
+      : file_(file),
+        record_bytes_(record_bytes),
+        capacity_(std::max<int64_t>(
+            1, SnapshotFileWriter::kBlockBytes / record_bytes)),
+        records_(capacity_ * record_bytes) {}
+
+  // Memory for the next left() records, of which the caller fills some.
+  char* next() { return records_.data() + count_ * record_bytes_; }
+  int64_t left() const { return capacity_ - count_; }
+  void Add(int64_t count) { count_ += count; }
+  // Appends the records as a block, if there are any.
+  Status Flush(BlockKind kind) {
+    const int64_t count = std::exchange(count_, 0);
+    return file_->Append(kind, count, records_.data(), count * record_bytes_);
+  }
+
+ private:
+  SnapshotFileWriter* const file_;
+  const int64_t record_bytes_;
+  const int64_t capacity_;
+  int64_t count_ = 0;
+  std::vector<char> records_;
 };
 
 class SnapshotFileReader {

@@ -29,6 +29,19 @@ std::string Hex(uint32_t word) {
 
 }  // namespace
 
+Status OpenRegularFile(const std::string& path, int* file, int64_t* size) {
+  // Non-blocking, so that a pipe without a writer does not hang.
+  *file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (*file < 0) return FileError(path, "open", errno);
+  struct stat info;
+  if (fstat(*file, &info) != 0) return FileError(path, "inspect", errno);
+  if (!S_ISREG(info.st_mode)) {
+    return InvalidArgument("'", path, "' is not a regular file");
+  }
+  *size = info.st_size;
+  return Status();
+}
+
 SnapshotFileReader::~SnapshotFileReader() {
   if (file_ >= 0) close(file_);
 }
@@ -36,19 +49,11 @@ SnapshotFileReader::~SnapshotFileReader() {
 Status SnapshotFileReader::Open(const std::string& path,
                                 std::unique_ptr<SnapshotFileReader>* out) try {
   std::unique_ptr<SnapshotFileReader> reader(new SnapshotFileReader(path));
-  // Non-blocking, so that a pipe without a writer does not hang.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return FileError(path, "open", errno);
-  reader->file_ = file;
-  struct stat info;
-  if (fstat(file, &info) != 0) return FileError(path, "inspect", errno);
-  if (!S_ISREG(info.st_mode)) {
-    return InvalidArgument("'", path, "' is not a regular file");
-  }
-  reader->size_ = info.st_size;
+  LODESTAR_RETURN_IF_ERROR(
+      OpenRegularFile(path, &reader->file_, &reader->size_));
   LODESTAR_RETURN_IF_ERROR(reader->ReadFileHeader());
 #ifdef POSIX_FADV_SEQUENTIAL
-  (void)posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL);
+  (void)posix_fadvise(reader->file_, 0, 0, POSIX_FADV_SEQUENTIAL);
 #endif
   *out = std::move(reader);
   return Status();

@@ -77,7 +77,7 @@ class TableRestorer {
   void RemoveRows();
   // Returns `status` of all files as an error of the last one.
   Status InLast(const Status& status) const {
-    return InFile(chains_.back().last_path(), status);
+    return Prefixed(status, "'", chains_.back().last_path(), "': ");
   }
   Status CheckCap() const { return InLast(table_->CheckCap(store_->size())); }
   Status Finish();

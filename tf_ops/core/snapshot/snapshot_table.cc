@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -189,26 +190,29 @@ Status DecodeTable(const SnapshotFileReader& file,
     return DamageAt(file.path(), block.OffsetOf(offset), "the table's ",
                     what...);
   };
-  if (numbers.dim < 1 || numbers.dim > kMaxDim) {
-    return damage(offsetof(TableFields, dim), "dim is ", numbers.dim,
-                  ", expected 1 to ", kMaxDim);
-  }
-  if (numbers.type > static_cast<uint32_t>(RowType::kBFloat16)) {
-    return damage(offsetof(TableFields, type), "type is ", numbers.type,
-                  ", expected 0 to 3");
-  }
-  if ((numbers.flags & ~(kWhole | kOwnStep)) != 0) {
-    return damage(offsetof(TableFields, flags), "flags are ", numbers.flags,
-                  ", expected 0 to 3");
-  }
-  if (numbers.slots > RowStore::kMaxSlots) {
-    return damage(offsetof(TableFields, slots), "number of slots is ",
-                  numbers.slots, ", expected at most ", RowStore::kMaxSlots);
-  }
-  if (numbers.shared_rows < 0) {
-    return damage(offsetof(TableFields, shared_rows),
-                  "number of shared rows is ", numbers.shared_rows,
-                  ", expected 0 or more");
+  const struct {
+    size_t offset;
+    const char* what;
+    int64_t found;
+    int64_t least;
+    int64_t most;
+    std::string wanted;
+  } limits[] = {
+      {offsetof(TableFields, dim), "dim is ", numbers.dim, 1, kMaxDim,
+       StrCat("1 to ", kMaxDim)},
+      {offsetof(TableFields, type), "type is ", numbers.type, 0, 3, "0 to 3"},
+      {offsetof(TableFields, flags), "flags are ", numbers.flags, 0,
+       kWhole | kOwnStep, "0 to 3"},
+      {offsetof(TableFields, slots), "number of slots is ", numbers.slots, 0,
+       RowStore::kMaxSlots, StrCat("at most ", RowStore::kMaxSlots)},
+      {offsetof(TableFields, shared_rows), "number of shared rows is ",
+       numbers.shared_rows, 0, std::numeric_limits<int64_t>::max(),
+       "0 or more"},
+  };
+  for (const auto& limit : limits) {
+    if (limit.found >= limit.least && limit.found <= limit.most) continue;
+    return damage(limit.offset, limit.what, limit.found, ", expected ",
+                  limit.wanted);
   }
   SnapshotTable table;
   table.dim = static_cast<int>(numbers.dim);
@@ -272,15 +276,16 @@ Status CheckSameTable(const std::string& path, const SnapshotTable& table,
   if (table.type != other.type) {
     return differ("dtype", NameOf(table.type), NameOf(other.type));
   }
-  if (table.seed != other.seed) {
-    return differ("the seed", table.seed, other.seed);
-  }
-  if (table.salt != other.salt) {
-    return differ("the salt", table.salt, other.salt);
-  }
-  if (table.shared_rows != other.shared_rows) {
-    return differ("the number of shared rows", table.shared_rows,
-                  other.shared_rows);
+  const struct {
+    const char* what;
+    int64_t SnapshotTable::* number;
+  } numbers[] = {{"the seed", &SnapshotTable::seed},
+                 {"the salt", &SnapshotTable::salt},
+                 {"the number of shared rows", &SnapshotTable::shared_rows}};
+  for (const auto& [what, number] : numbers) {
+    if (table.*number != other.*number) {
+      return differ(what, table.*number, other.*number);
+    }
   }
   if (table.optimizer.name.empty()) return Status();
   if (table.optimizer.name != other.optimizer.name ||

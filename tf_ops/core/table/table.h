@@ -209,7 +209,7 @@ class Table {
   // Attaches `optimizer` with fresh slots in place of the existing ones, unless
   // it keeps these. *former: the optimizer whose slots were dropped; empty if
   // nothing was dropped. *done is false, and nothing has changed, while a
-  // snapshot is running. Requires: no step is inside StepGate.
+  // snapshot is running. Requires: no step is inside the StepGate of the table.
   virtual Status RestartSlots(const AttachedOptimizer& optimizer,
                               KeptSlots keep, bool* done, std::string* former,
                               const Execution& on) = 0;

@@ -31,6 +31,14 @@
                               .TypeConstraint<T>("T"),          \
                           ::lodestar::FunctionKernel<Run##name<T>>)
 
+// Registers `kernel` for Lodestar>name on GPU. The remaining arguments are
+// further constraints, such as .HostMemory("tensor") for each tensor in host
+// memory; handles always are.
+#define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)                         \
+  REGISTER_KERNEL_BUILDER(                                                  \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_GPU) __VA_ARGS__, \
+      kernel)
+
 namespace lodestar {
 
 using tensorflow::AsyncOpKernel;

@@ -12,32 +12,8 @@
 namespace lodestar {
 
 inline absl::Status ToTensorFlow(const Status& status) {
-  const auto code = [&] {
-    switch (status.code()) {
-      case StatusCode::kOk:
-        return absl::StatusCode::kOk;
-      case StatusCode::kInvalidArgument:
-        return absl::StatusCode::kInvalidArgument;
-      case StatusCode::kNotFound:
-        return absl::StatusCode::kNotFound;
-      case StatusCode::kAlreadyExists:
-        return absl::StatusCode::kAlreadyExists;
-      case StatusCode::kPermissionDenied:
-        return absl::StatusCode::kPermissionDenied;
-      case StatusCode::kFailedPrecondition:
-        return absl::StatusCode::kFailedPrecondition;
-      case StatusCode::kResourceExhausted:
-        return absl::StatusCode::kResourceExhausted;
-      case StatusCode::kDataLoss:
-        return absl::StatusCode::kDataLoss;
-      case StatusCode::kUnimplemented:
-        return absl::StatusCode::kUnimplemented;
-      case StatusCode::kInternal:
-        break;
-    }
-    return absl::StatusCode::kInternal;
-  }();
-  return absl::Status(code, status.message());
+  return absl::Status(static_cast<absl::StatusCode>(status.code()),
+                      status.message());
 }
 
 inline absl::Status ToTensorFlow(absl::Status status) { return status; }

@@ -7,14 +7,6 @@
 namespace lodestar {
 namespace {
 
-// Adds the name of the feature, if it has one, to an error.
-absl::Status InFeature(const CollectionFeature& feature,
-                       const absl::Status& status) {
-  if (status.ok() || feature.name.empty()) return status;
-  return absl::Status(status.code(), StrCat("feature '", feature.name,
-                                            "': ", status.message()));
-}
-
 // Reads a list with one item for each of `count` features or tables (`of`).
 template <typename T>
 absl::Status ReadList(OpKernelConstruction* ctx, const char* name, int count,

@@ -93,8 +93,7 @@ class EmbeddingFunctionKernel final : public EmbeddingKernel {
 inline absl::Status WithTableName(const std::string& name,
                                   const absl::Status& status) {
   if (status.ok() || name.empty()) return status;
-  return absl::Status(status.code(),
-                      StrCat("table '", name, "': ", status.message()));
+  return Prefixed(status, "table '", name, "': ");
 }
 // Adds the name of the variable with this handle input.
 inline absl::Status WithTableName(OpKernelContext* ctx,

@@ -9,6 +9,7 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
@@ -22,6 +23,8 @@ class EmbeddingResource : public tensorflow::ResourceBase {
 
   // Name given by the user; empty: unknown.
   const std::string& name() const { return name_; }
+  // The gate of all steps and snapshots of this variable.
+  const std::shared_ptr<StepGate>& gate() const { return gate_; }
 
   std::string DebugString() const override {
     return StrCat("EmbeddingVariable(dim=", table()->dim(), ")");
@@ -52,6 +55,7 @@ class EmbeddingResource : public tensorflow::ResourceBase {
 
  private:
   const std::string name_;
+  const std::shared_ptr<StepGate> gate_ = std::make_shared<StepGate>();
   mutable Mutex mutex_;
   std::shared_ptr<Table> table_ LODESTAR_GUARDED_BY(mutex_);
 };

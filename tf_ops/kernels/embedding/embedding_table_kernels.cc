@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
@@ -199,7 +199,7 @@ class ImportOp : public TableKernel {
     LODESTAR_TRY(call.table->CreateReplacement(rows, call.on, &created));
     std::shared_ptr<Table> table = std::move(created);
     // Between two steps, as in a restore.
-    return ToTensorFlow(StepGate::Global().Flip([&] {
+    return ToTensorFlow(StepGates({call.resource->gate()}).Flip([&] {
       if (call.resource->table().get() != call.table) {
         return FailedPrecondition(
             "a concurrent import or restore has replaced the table; this "
@@ -230,7 +230,7 @@ class RestartSlotsOp : public TableKernel {
       if (!table->NeedsRestart(optimizer, keep)) break;
       // Outside of the flip, which must not wait for a snapshot.
       table->WaitForSnapshot();
-      LODESTAR_TRY(ToTensorFlow(StepGate::Global().Flip([&] {
+      LODESTAR_TRY(ToTensorFlow(StepGates({call.resource->gate()}).Flip([&] {
         // If an import or a restore has replaced the table, look again.
         if (call.resource->table() != table) return Status();
         return table->RestartSlots(attributes_.optimizer, attributes_.keep,

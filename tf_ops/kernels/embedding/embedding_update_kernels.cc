@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/base/update_log.h"
 #include "tf_ops/core/collection/embedding_gradient.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
+#include "tf_ops/core/steps/update_log.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/step_kernel.h"
-#include "tf_ops/kernels/embedding/update_attempt.h"
 #include "tf_ops/kernels/embedding/update_gradients.h"
+#include "tf_ops/kernels/steps/step_op.h"
+#include "tf_ops/kernels/steps/update_attempt.h"
 
 namespace lodestar {
 namespace {
@@ -324,20 +325,19 @@ class EmbeddingApplyOp : public StepKernel {
 };
 
 // Updates several variables atomically.
-class EmbeddingApplyAllOp : public AsyncOpKernel {
+class EmbeddingApplyAllOp : public StepOp {
  public:
-  explicit EmbeddingApplyAllOp(OpKernelConstruction* ctx) : AsyncOpKernel(ctx) {
+  explicit EmbeddingApplyAllOp(OpKernelConstruction* ctx) : StepOp(ctx) {
     OP_REQUIRES_OK(ctx, ReadAttributes(ctx));
   }
 
-  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
-    EnterStep(ctx, done, [this, ctx] {
-      ctx->SetStatus(WithoutBadAlloc([&] { return Update(ctx); }));
-      StepGate::Global().Exit();
-    });
+ private:
+  absl::Status FindGates(OpKernelContext* ctx,
+                         StepGates* gates) const override {
+    return lodestar::FindGates(ctx, static_cast<int>(attributes_.size()),
+                               gates);
   }
 
- private:
   absl::Status ReadAttributes(OpKernelConstruction* ctx) {
     int num_tables = 0;
     std::vector<std::string> optimizers;
@@ -378,7 +378,7 @@ class EmbeddingApplyAllOp : public AsyncOpKernel {
                                 " optimizer slots.");
   }
 
-  absl::Status Update(OpKernelContext* ctx) const {
+  absl::Status Write(OpKernelContext* ctx) const override {
     const int num_tables = static_cast<int>(attributes_.size());
     std::vector<std::shared_ptr<EmbeddingStore>> stores(num_tables);
     for (int t = 0; t < num_tables; ++t) {
@@ -454,7 +454,8 @@ class EmbeddingStageOp : public EmbeddingKernel {
         ctx, 5,
         [&](UpdateLog* log, const UpdateLog::Attempt& attempt, int64_t name) {
           return log->Stage(
-              attempt, name, [update, resource](const ParallelFor* parallel) {
+              attempt, name, resource->gate(),
+              [update, resource](const ParallelFor* parallel) {
                 std::shared_ptr<EmbeddingStore> store;
                 LODESTAR_RETURN_IF_ERROR(resource->GetStore(&store));
                 return update->Apply(store.get(), parallel);

@@ -5,28 +5,29 @@
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_STEP_KERNEL_H_
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
+#include "tf_ops/kernels/steps/step_op.h"
 
 namespace lodestar {
 
-// Calls `inside` in the gate of all steps, then `done`, each exactly once.
-// While the gate is closed, this returns at once and an inter-op thread makes
-// the calls later. It must not be an intra-op thread: steps waiting there for
-// their parallel loops would block each other. If there is no memory to queue
-// the step, fails `ctx` without entering the gate.
-template <typename Inside>
-void EnterStep(OpKernelContext* ctx, const AsyncOpKernel::DoneCallback& done,
-               const Inside& inside) {
-  // `ctx` is invalid once `done` was called, here or on another thread.
-  const Status status = StepGate::Global().Run(*ctx->runner(), inside, done);
-  if (status.ok()) return;
-  ctx->SetStatus(ToTensorFlow(status));
-  done();
+// Finds the gates of the variables whose handles are the first inputs.
+inline absl::Status FindGates(OpKernelContext* ctx, int num_tables,
+                              StepGates* gates) {
+  std::vector<std::shared_ptr<StepGate>> found;
+  for (int t = 0; t < num_tables; ++t) {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
+    found.push_back(resource->gate());
+  }
+  *gates = StepGates(std::move(found));
+  return absl::OkStatus();
 }
 
 // Input 0 is the variable's handle. With attribute inside_step the kernel is
@@ -43,10 +44,9 @@ class StepKernel : public AsyncOpKernel {
       done();
       return;
     }
-    EnterStep(ctx, done, [this, ctx] {
-      Update(ctx);
-      StepGate::Global().Exit();
-    });
+    EnterStep(
+        ctx, done, [&](StepGates* gates) { return FindGates(ctx, 1, gates); },
+        [this, ctx](StepScope) { Update(ctx); });
   }
 
  protected:

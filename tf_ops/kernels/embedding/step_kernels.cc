@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
-#include "tf_ops/core/rows/step_gate.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/base/variant_handle.h"
@@ -20,21 +20,17 @@ class BeginStepOp : public AsyncOpKernel {
   using AsyncOpKernel::AsyncOpKernel;
 
   void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
-    EnterStep(ctx, done, [ctx] { ctx->SetStatus(OutputScope(ctx)); });
-  }
-
- private:
-  // Called inside the gate. Leaves the gate on failure.
-  static absl::Status OutputScope(OpKernelContext* ctx) {
-    std::unique_ptr<StepScope> stay(new (std::nothrow)
-                                        StepScope(&StepGate::Global()));
-    if (stay == nullptr) {
-      StepGate::Global().Exit();
-      return ToTensorFlow(ResourceExhausted("out of memory."));
-    }
-    return WithoutBadAlloc([&] {
-      return OutputHandle(ctx, 0, std::shared_ptr<StepScope>(std::move(stay)));
-    });
+    EnterStep(
+        ctx, done,
+        [&](StepGates* gates) {
+          return FindGates(ctx, ctx->num_inputs(), gates);
+        },
+        [ctx](StepScope scope) {
+          ctx->SetStatus(WithoutBadAlloc([&] {
+            return OutputHandle(ctx, 0,
+                                std::make_shared<StepScope>(std::move(scope)));
+          }));
+        });
   }
 };
 

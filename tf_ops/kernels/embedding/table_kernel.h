@@ -25,31 +25,20 @@
 
 // Registers `kernel` for Lodestar>name on CPUs and, with CUDA, on GPUs. The
 // remaining arguments are .HostMemory("tensor") for each tensor that is in host
-// memory in both cases.
-#define LODESTAR_REGISTER_TABLE(name, kernel, ...) \
-  LODESTAR_REGISTER_ON_CPU(name, kernel)           \
-  LODESTAR_REGISTER_ON_GPU(name, kernel, __VA_ARGS__)
-
-// The emulation adds GPU kernels to a library that has the CPU kernels.
-// Emulated kernels take precedence over the kernels of an absent GPU.
-#if LODESTAR_EMULATED_CUDA
-#define LODESTAR_REGISTER_ON_CPU(name, kernel)
-#define LODESTAR_GPU_PRIORITY 1
-#else
+// memory in both cases. The emulation adds GPU kernels to a library that has
+// the CPU kernels.
 #define LODESTAR_REGISTER_ON_CPU(name, kernel) \
   REGISTER_KERNEL_BUILDER(                     \
-      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), kernel);
-#define LODESTAR_GPU_PRIORITY 0
-#endif
-
-#if LODESTAR_CUDA
-#define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)                         \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                           \
-                              .Device(::tensorflow::DEVICE_GPU)             \
-                              .Priority(LODESTAR_GPU_PRIORITY) __VA_ARGS__, \
-                          kernel)
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), kernel)
+#if LODESTAR_EMULATED_CUDA
+#define LODESTAR_REGISTER_TABLE LODESTAR_REGISTER_ON_GPU
+#elif LODESTAR_CUDA
+#define LODESTAR_REGISTER_TABLE(name, kernel, ...) \
+  LODESTAR_REGISTER_ON_CPU(name, kernel);          \
+  LODESTAR_REGISTER_ON_GPU(name, kernel, __VA_ARGS__)
 #else
-#define LODESTAR_REGISTER_ON_GPU(name, kernel, ...)
+#define LODESTAR_REGISTER_TABLE(name, kernel, ...) \
+  LODESTAR_REGISTER_ON_CPU(name, kernel)
 #endif
 
 namespace lodestar {

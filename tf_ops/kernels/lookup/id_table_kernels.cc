@@ -51,6 +51,22 @@ class IdTableOp : public Kernel {
   bool mutable_ = false;
 };
 
+// Calls `run` with the table of input 0.
+template <absl::Status (*run)(OpKernelContext*, IdTableResource*)>
+absl::Status WithTable(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTable(ctx, &table));
+  return run(ctx, table.get());
+}
+
+// As above. Input 1 must have the table's key type.
+template <absl::Status (*run)(OpKernelContext*, IdTableResource*)>
+absl::Status WithKeys(OpKernelContext* ctx) {
+  IdTablePtr table;
+  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+  return run(ctx, table.get());
+}
+
 // Allocates output 0 with the shape of the keys.
 absl::Status AllocateValues(OpKernelContext* ctx, Tensor** values) {
   return ctx->allocate_output(0, ctx->input(1).shape(), values);
@@ -63,9 +79,7 @@ absl::Status CheckSameShape(OpKernelContext* ctx) {
       ", but `values` has ", ctx->input(2).shape().DebugString(), ".");
 }
 
-absl::Status RunIdTableFind(OpKernelContext* ctx) {
-  IdTablePtr table;
-  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+absl::Status RunIdTableFind(OpKernelContext* ctx, IdTableResource* table) {
   LODESTAR_TRY(CheckRank(ctx->input(2), "default_value", 0));
   Tensor* values = nullptr;
   LODESTAR_TRY(AllocateValues(ctx, &values));
@@ -89,22 +103,16 @@ class IdTableFindOrHashOp : public Kernel {
   OovBuckets buckets_;
 };
 
-absl::Status RunIdTableInsert(OpKernelContext* ctx) {
-  IdTablePtr table;
-  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+absl::Status RunIdTableInsert(OpKernelContext* ctx, IdTableResource* table) {
   LODESTAR_TRY(CheckSameShape(ctx));
   return table->Insert(ctx, ctx->input(1), ctx->input(2));
 }
 
-absl::Status RunIdTableRemove(OpKernelContext* ctx) {
-  IdTablePtr table;
-  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+absl::Status RunIdTableRemove(OpKernelContext* ctx, IdTableResource* table) {
   return table->Remove(ctx, ctx->input(1));
 }
 
-absl::Status RunIdTableImport(OpKernelContext* ctx) {
-  IdTablePtr table;
-  LODESTAR_TRY(FindTableOfKeys(ctx, &table));
+absl::Status RunIdTableImport(OpKernelContext* ctx, IdTableResource* table) {
   LODESTAR_TRY(CheckSameShape(ctx));
   return table->ImportValues(ctx, ctx->input(1), ctx->input(2));
 }
@@ -140,9 +148,7 @@ class IdTableImportFileOp : public Kernel {
   VocabularyFormat format_;
 };
 
-absl::Status RunIdTableExport(OpKernelContext* ctx) {
-  IdTablePtr table;
-  LODESTAR_TRY(FindTable(ctx, &table));
+absl::Status RunIdTableExport(OpKernelContext* ctx, IdTableResource* table) {
   const DataType wanted = ctx->expected_output_dtype(0);
   if (wanted != table->key_dtype()) {
     return InvalidArgumentError("`Tkeys` is ", DataTypeString(wanted),
@@ -152,47 +158,42 @@ absl::Status RunIdTableExport(OpKernelContext* ctx) {
   return table->ExportValues(ctx);
 }
 
-absl::Status RunIdTableSize(OpKernelContext* ctx) {
-  IdTablePtr table;
-  LODESTAR_TRY(FindTable(ctx, &table));
+absl::Status RunIdTableSize(OpKernelContext* ctx, IdTableResource* table) {
   return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
 }
 
 // A table on a GPU also exists on the host, where it is changed and saved. Its
-// lookups are in tf_ops/kernels/device/device_id_table_kernels.cc.
-#define LODESTAR_REGISTER_ON_HOST_OF_GPU(name, kernel, ...)      \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                \
-                              .Device(::tensorflow::DEVICE_GPU)  \
-                              .HostMemory("handle") __VA_ARGS__, \
-                          kernel)
+// lookups are in tf_ops/kernels/device/device_id_table_kernels.cc. The
+// remaining arguments are .HostMemory("tensor") for each tensor except the
+// handle.
+#define LODESTAR_REGISTER_ID_TABLE(name, kernel, ...)                    \
+  REGISTER_KERNEL_BUILDER(                                               \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), kernel); \
+  LODESTAR_REGISTER_ON_GPU(name, kernel, __VA_ARGS__)
 
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTable, IdTableOp);
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableInsert,
-                                 FunctionKernel<RunIdTableInsert>,
-                                 .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableRemove,
-                                 FunctionKernel<RunIdTableRemove>,
-                                 .HostMemory("keys"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableImport,
-                                 FunctionKernel<RunIdTableImport>,
-                                 .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableImportFile, IdTableImportFileOp,
-                                 .HostMemory("path"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableExport,
-                                 FunctionKernel<RunIdTableExport>,
-                                 .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ON_HOST_OF_GPU(IdTableSize, FunctionKernel<RunIdTableSize>,
-                                 .HostMemory("size"));
+LODESTAR_REGISTER_ID_TABLE(IdTable, IdTableOp);
+LODESTAR_REGISTER_ID_TABLE(IdTableInsert,
+                           FunctionKernel<WithKeys<RunIdTableInsert>>,
+                           .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ID_TABLE(IdTableRemove,
+                           FunctionKernel<WithKeys<RunIdTableRemove>>,
+                           .HostMemory("keys"));
+LODESTAR_REGISTER_ID_TABLE(IdTableImport,
+                           FunctionKernel<WithKeys<RunIdTableImport>>,
+                           .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ID_TABLE(IdTableImportFile, IdTableImportFileOp,
+                           .HostMemory("path"));
+LODESTAR_REGISTER_ID_TABLE(IdTableExport,
+                           FunctionKernel<WithTable<RunIdTableExport>>,
+                           .HostMemory("keys").HostMemory("values"));
+LODESTAR_REGISTER_ID_TABLE(IdTableSize,
+                           FunctionKernel<WithTable<RunIdTableSize>>,
+                           .HostMemory("size"));
 
-LODESTAR_REGISTER(IdTable);
-LODESTAR_REGISTER_FUNCTION(IdTableFind);
+REGISTER_KERNEL_BUILDER(
+    Name("Lodestar>IdTableFind").Device(tensorflow::DEVICE_CPU),
+    FunctionKernel<WithKeys<RunIdTableFind>>);
 LODESTAR_REGISTER(IdTableFindOrHash);
-LODESTAR_REGISTER_FUNCTION(IdTableInsert);
-LODESTAR_REGISTER_FUNCTION(IdTableRemove);
-LODESTAR_REGISTER_FUNCTION(IdTableImport);
-LODESTAR_REGISTER(IdTableImportFile);
-LODESTAR_REGISTER_FUNCTION(IdTableExport);
-LODESTAR_REGISTER_FUNCTION(IdTableSize);
 
 }  // namespace
 }  // namespace lodestar

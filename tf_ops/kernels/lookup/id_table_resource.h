@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -103,18 +102,10 @@ class IdTableOf final : public IdTableResource {
         ctx, keys, [&](const Map& map, int64_t begin, int64_t end) {
           const auto key = KeyAt(keys, begin);
           int64_t* const part = out + begin;
-          if constexpr (kIsString) {
-            map.FindBatch(
-                end - begin, key,
-                [=](int64_t i, uint64_t, const std::optional<int64_t>& value) {
-                  part[i] = value ? *value : missing;
-                });
-          } else {
-            map.FindBatch(end - begin, key,
-                          [=](int64_t i, const int64_t* value) {
-                            part[i] = value != nullptr ? *value : missing;
-                          });
-          }
+          map.FindBatch(end - begin, key,
+                        [=](int64_t i, uint64_t, const auto& value) {
+                          part[i] = value ? *value : missing;
+                        });
         });
   }
 
@@ -134,23 +125,13 @@ class IdTableOf final : public IdTableResource {
             const auto key = KeyAt(keys, begin);
             int64_t* const part = out + begin;
             int64_t num_misses = 0;
-            if constexpr (kIsString) {
-              // FindBatch has computed the fast hash of a missing key already.
-              map.FindBatch(count, key,
-                            [&](int64_t i, uint64_t word,
-                                const std::optional<int64_t>& value) {
-                              part[i] =
-                                  value ? *value : static_cast<int64_t>(word);
-                              misses[num_misses] = i;
-                              num_misses += !value;
-                            });
-            } else {
-              map.FindBatch(count, key, [&](int64_t i, const int64_t* value) {
-                part[i] = value != nullptr ? *value : 0;
-                misses[num_misses] = i;
-                num_misses += value == nullptr;
-              });
-            }
+            // `word` is the fast hash of a string.
+            map.FindBatch(
+                count, key, [&](int64_t i, uint64_t word, const auto& value) {
+                  part[i] = value ? *value : static_cast<int64_t>(word);
+                  misses[num_misses] = i;
+                  num_misses += !value;
+                });
             for (int64_t m = 0; m < num_misses; ++m) {
               const int64_t i = misses[m];
               const uint64_t word = kIsString && hash.is_fast()

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "tensorflow/core/lib/io/inputstream_interface.h"
 #include "tensorflow/core/lib/io/zlib_compression_options.h"
 #include "tensorflow/core/lib/io/zlib_inputstream.h"
@@ -22,28 +24,19 @@ namespace io = tensorflow::io;
 
 constexpr int64_t kGzipBufferBytes = 512 << 10;
 
-bool EndsWith(const std::string& text, const std::string& suffix) {
-  return text.size() >= suffix.size() &&
-         text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
-}
-
 absl::Status WithPath(const absl::Status& status, const std::string& path) {
-  const std::string message(status.message());
-  if (message.find(path) != std::string::npos) return status;
-  return absl::Status(status.code(), path + ": " + message);
+  return absl::StrContains(status.message(), path)
+             ? status
+             : Prefixed(status, path, ": ");
 }
 
 // Rejects special files. Opening a pipe would wait for another process, and
 // pipes cannot be read from an offset.
 absl::Status CheckKind(const std::string& path) {
-  const std::string scheme = "file://";
-  const std::string local = path.compare(0, scheme.size(), scheme) == 0
-                                ? path.substr(scheme.size())
-                                : path;
+  const std::string local(absl::StripPrefix(path, "file://"));
   struct stat status;
-  if (local.find("://") != std::string::npos ||
-      stat(local.c_str(), &status) != 0 || S_ISREG(status.st_mode) ||
-      S_ISDIR(status.st_mode)) {
+  if (absl::StrContains(local, "://") || stat(local.c_str(), &status) != 0 ||
+      S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) {
     return absl::OkStatus();
   }
   const char* const kind = S_ISFIFO(status.st_mode)   ? "a pipe"
@@ -213,7 +206,7 @@ class GzipStream : public ByteStream {
     const char* const first = kEndMark + kMarkedBegin;
     const std::string mark = std::string(first, kMarkedBytes) +
                              std::string(first + kMemberBytes, kMarkedBytes);
-    if (!at_end_ || !EndsWith(held_, mark)) {
+    if (!at_end_ || !absl::EndsWith(held_, mark)) {
       return errors::InvalidArgument(
           path_, ": the compressed file was truncated after ",
           compressed_.Tell(), " bytes, or is damaged at its end");
@@ -261,7 +254,7 @@ absl::Status ByteStream::CheckName(std::string path) {
 
 std::unique_ptr<ByteStream> ByteStream::Decompress(
     const std::string& path, std::unique_ptr<ByteStream> stream) {
-  if (!EndsWith(path, ".gz")) return stream;
+  if (!absl::EndsWith(path, ".gz")) return stream;
   return std::make_unique<GzipStream>(path, std::move(stream));
 }
 

@@ -1,8 +1,8 @@
 // File lists for the epochs of a job. Process-global by name, because the
 // tf.data service that iterates over them runs in the same process.
 
-#include <limits>
-#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,26 +12,20 @@
 #include "tf_ops/core/base/permutation.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/records/registry.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
 namespace {
 
 struct FileList {
-  std::vector<std::string> files;
-  uint64_t state = 0;  // of later shuffles
-};
-
-struct Lists {
   Mutex mutex;
-  std::map<std::string, FileList> by_name LODESTAR_GUARDED_BY(mutex);
+  std::vector<std::string> files LODESTAR_GUARDED_BY(mutex);
+  std::optional<uint64_t> state
+      LODESTAR_GUARDED_BY(mutex);  // of later shuffles
 };
 
-Lists& AllLists() {
-  // Never destroyed, since a service may outlive static destruction.
-  static Lists* const lists = new Lists;
-  return *lists;
-}
+using FileLists = Registry<FileList>;
 
 absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
   LODESTAR_TRY(CheckRank(ctx->input(0), "list", 0));
@@ -42,17 +36,14 @@ absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
 absl::Status RunFileListPut(OpKernelContext* ctx) {
   std::string name;
   LODESTAR_TRY(ReadName(ctx, &name));
-  FileList list;
-  LODESTAR_TRY(ReadPaths(ctx->input(1), &list.files));
+  std::vector<std::string> files;
+  LODESTAR_TRY(ReadPaths(ctx->input(1), &files));
   int64_t seed = 0;
-  LODESTAR_TRY(ReadScalar(ctx->input(2), "seed",
-                          std::numeric_limits<int64_t>::min(),
-                          std::numeric_limits<int64_t>::max(), &seed));
-  Lists& lists = AllLists();
-  MutexLock lock(&lists.mutex);
-  const auto [it, added] = lists.by_name.emplace(name, FileList());
-  list.state = added ? static_cast<uint64_t>(seed) : it->second.state;
-  it->second = std::move(list);
+  LODESTAR_TRY(ReadScalar(ctx->input(2), "seed", &seed));
+  const std::shared_ptr<FileList> list = FileLists::Global().FindOrMake(name);
+  MutexLock lock(&list->mutex);
+  list->files = std::move(files);
+  if (!list->state) list->state = static_cast<uint64_t>(seed);
   return absl::OkStatus();
 }
 
@@ -65,23 +56,25 @@ class FileListNextOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
     LODESTAR_TRY(ReadName(ctx, &name));
-    FileList list;
-    {
-      Lists& lists = AllLists();
-      MutexLock lock(&lists.mutex);
-      const auto it = lists.by_name.find(name);
-      if (it == lists.by_name.end()) {
-        return tensorflow::errors::NotFound("the file list '", name,
-                                            "' is no longer served.");
-      }
-      it->second.state += kGoldenGamma;
-      list = it->second;
-    }
-    const int64_t count = static_cast<int64_t>(list.files.size());
-    const Permutation permutation(count, Mix64(list.state));
+    const std::shared_ptr<FileList> list = FileLists::Global().Find(name);
     std::vector<std::string> files;
-    for (int64_t i = 0; i < count; ++i) {
-      files.push_back(list.files[shuffle_ ? permutation(i) : i]);
+    std::optional<uint64_t> state;
+    if (list != nullptr) {
+      MutexLock lock(&list->mutex);
+      files = list->files;
+      if (list->state) state = *list->state += kGoldenGamma;
+    }
+    if (!state) {
+      return tensorflow::errors::NotFound("the file list '", name,
+                                          "' is no longer served.");
+    }
+    if (shuffle_) {
+      const std::vector<std::string> ordered = std::move(files);
+      const int64_t count = static_cast<int64_t>(ordered.size());
+      const Permutation permutation(count, Mix64(*state));
+      files.clear();
+      for (int64_t i = 0; i < count; ++i)
+        files.push_back(ordered[permutation(i)]);
     }
     return OutputVector(ctx, 0, files);
   }
@@ -93,9 +86,7 @@ class FileListNextOp : public Kernel {
 absl::Status RunFileListForget(OpKernelContext* ctx) {
   std::string name;
   LODESTAR_TRY(ReadName(ctx, &name));
-  Lists& lists = AllLists();
-  MutexLock lock(&lists.mutex);
-  lists.by_name.erase(name);
+  FileLists::Global().Remove(name);
   return absl::OkStatus();
 }
 

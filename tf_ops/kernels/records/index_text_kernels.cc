@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 
@@ -36,8 +35,7 @@ absl::Status RunIndexText(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckRank(ctx->input(0), "filename", 0));
   const std::string path(ctx->input(0).scalar<tstring>()());
   int64_t block_bytes = 0;
-  LODESTAR_TRY(ReadScalar(ctx->input(1), "block_bytes", 1,
-                          std::numeric_limits<int64_t>::max(), &block_bytes));
+  LODESTAR_TRY(ReadScalar(ctx->input(1), "block_bytes", &block_bytes, 1));
   char delimiter = 0;
   char quote = 0;
   LODESTAR_TRY(ReadCharacter(ctx->input(2), "delimiter", false, &delimiter));
@@ -58,11 +56,7 @@ absl::Status RunIndexText(OpKernelContext* ctx) {
     LODESTAR_TRY(stream->Read(kChunkBytes, chunk.get(), &read));
     index.Add(chunk.get(), chunk.get() + read);
   }
-  const Status status = index.Finish();
-  if (!status.ok()) {
-    return ToTensorFlow(
-        Status(status.code(), StrCat(path, ": ", status.message())));
-  }
+  LODESTAR_TRY(Prefixed(index.Finish(), path, ": "));
   LODESTAR_TRY(OutputVector(ctx, 0, index.offsets()));
   LODESTAR_TRY(OutputVector(ctx, 1, index.records()));
   LODESTAR_TRY(OutputScalar(ctx, 2, index.size()));

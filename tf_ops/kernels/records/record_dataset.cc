@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
@@ -13,7 +12,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/records/record_source.h"
 #include "tf_ops/kernels/records/skip_log.h"
-#include "tf_ops/kernels/records/slot_dataset.h"
+#include "tf_ops/kernels/records/source_dataset.h"
 
 namespace lodestar {
 namespace {
@@ -31,13 +30,10 @@ constexpr char kWindow[] = "window";
 
 // The op's inputs, in this order.
 struct Arguments {
-  std::vector<std::string> filenames;
+  RecordSource::Options source;
   int64_t batch_size = 0;
-  int64_t num_parallel_files = 0;
   int64_t shuffle_rows = 0;
   int64_t seed = 0;
-  int64_t num_shards = 1;
-  int64_t shard_index = 0;
 };
 
 template <typename T>
@@ -48,16 +44,18 @@ Tensor ToVector(DataType dtype, const std::vector<T>& values) {
   return tensor;
 }
 
-class RecordDataset : public SlotDataset {
+class RecordDataset : public SourceDataset {
  public:
   using Attributes = RecordDatasetOp::Attributes;
 
   RecordDataset(OpKernelContext* ctx, Attributes attributes,
                 Arguments arguments, std::unique_ptr<RecordFormat> format)
-      : SlotDataset(ctx, attributes.slots, attributes.all,
-                    {arguments.batch_size, arguments.num_parallel_files,
-                     arguments.shuffle_rows, arguments.seed,
-                     arguments.num_shards, arguments.shard_index}),
+      : SourceDataset(
+            ctx, attributes.slots.output_types(),
+            attributes.slots.output_shapes(), attributes.all,
+            {arguments.batch_size, arguments.source.num_threads,
+             arguments.shuffle_rows, arguments.seed,
+             arguments.source.num_shards, arguments.source.shard_index}),
         attributes_(std::move(attributes)),
         arguments_(std::move(arguments)),
         format_(std::move(format)) {}
@@ -71,16 +69,16 @@ class RecordDataset : public SlotDataset {
  protected:
   absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
                              tensorflow::Node** node) const override {
-    const std::vector<tstring> names(arguments_.filenames.begin(),
-                                     arguments_.filenames.end());
+    const std::vector<tstring> names(arguments_.source.files.begin(),
+                                     arguments_.source.files.end());
     return builder->AddVector(names, node);
   }
 
  private:
-  class Iterator : public DatasetIterator<RecordDataset> {
+  class Iterator : public SourceIterator<RecordDataset> {
    public:
     explicit Iterator(const Params& params)
-        : DatasetIterator<RecordDataset>(params),
+        : SourceIterator<RecordDataset>(params),
           shuffler_(params.dataset->arguments_.shuffle_rows,
                     static_cast<uint64_t>(params.dataset->arguments_.seed)) {}
 
@@ -100,17 +98,23 @@ class RecordDataset : public SlotDataset {
     }
 
    protected:
-    absl::Status GetNextInternal(IteratorContext* ctx,
-                                 std::vector<Tensor>* out_tensors,
-                                 bool* end_of_sequence) override {
-      MutexLock lock(&mutex_);
-      const absl::Status status = WithoutBadAlloc([&] {
-        mutex_.AssertHeld();
-        return MakeBatch(ctx, out_tensors, end_of_sequence);
-      });
-      // The position after a bad line is unknown, so the iterator ends.
-      if (!status.ok()) ended_ = true;
-      return status;
+    absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+                      bool* end_of_sequence) override
+        LODESTAR_REQUIRES(mutex_) {
+      const int64_t batch_size = dataset()->arguments_.batch_size;
+      const Attributes& attributes = dataset()->attributes_;
+      SlotBatch batch;
+      if (source_ == nullptr) LODESTAR_TRY(Start(ctx));
+      LODESTAR_TRY(IsShuffled() ? FillShuffled(batch_size, &batch)
+                                : FillInOrder(batch_size, &batch));
+      LODESTAR_TRY(attributes.slots.CheckInferred(batch));
+      *end_of_sequence = attributes.drop_remainder
+                             ? batch.num_rows() < batch_size
+                             : batch.num_rows() == 0;
+      if (!*end_of_sequence) {
+        attributes.slots.AppendTensors(batch, out_tensors);
+      }
+      return absl::OkStatus();
     }
 
     absl::Status SaveInternal(SerializationContext* ctx,
@@ -142,13 +146,11 @@ class RecordDataset : public SlotDataset {
       }
       LODESTAR_TRY(reader->ReadScalar(prefix(), kEnded, &ended));
       ended_ = ended != 0;
-      if (next_file_ < 0 || next_record_ < 0 ||
-          next_file_ >
-              static_cast<int64_t>(dataset()->arguments_.filenames.size())) {
+      const int64_t num_files = dataset()->arguments_.source.files.size();
+      if (next_file_ < 0 || next_record_ < 0 || next_file_ > num_files) {
         return errors::InvalidArgument(
             "The saved position, file ", next_file_, " record ", next_record_,
-            ", is out of range for a dataset of ",
-            dataset()->arguments_.filenames.size(), " files");
+            ", is out of range for a dataset of ", num_files, " files");
       }
       if (!IsShuffled()) return absl::OkStatus();
       return WithoutBadAlloc([&] {
@@ -157,44 +159,15 @@ class RecordDataset : public SlotDataset {
       });
     }
 
-    std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-        IteratorContext* ctx,
-        tensorflow::data::model::Node::Args args) const override {
-      return tensorflow::data::model::MakeSourceNode(std::move(args));
-    }
-
    private:
     bool IsShuffled() const { return dataset()->arguments_.shuffle_rows > 0; }
 
     absl::Status CheckOrdered() const {
-      if (dataset()->attributes_.deterministic) return absl::OkStatus();
+      if (dataset()->arguments_.source.ordered) return absl::OkStatus();
       return errors::Unimplemented(
           "Iterators over record files can be saved and restored only with "
           "deterministic=True. Otherwise there is no defined record at which "
           "to resume.");
-    }
-
-    absl::Status MakeBatch(IteratorContext* ctx,
-                           std::vector<Tensor>* out_tensors,
-                           bool* end_of_sequence) LODESTAR_REQUIRES(mutex_) {
-      const int64_t batch_size = dataset()->arguments_.batch_size;
-      SlotBatch batch;
-      if (!ended_) {
-        if (source_ == nullptr) LODESTAR_TRY(Start(ctx));
-        LODESTAR_TRY(IsShuffled() ? FillShuffled(batch_size, &batch)
-                                  : FillInOrder(batch_size, &batch));
-      }
-      LODESTAR_TRY(dataset()->slots().CheckInferred(batch));
-      const bool enough = dataset()->attributes_.drop_remainder
-                              ? batch.num_rows() == batch_size
-                              : batch.num_rows() > 0;
-      *end_of_sequence = !enough;
-      if (enough) {
-        dataset()->slots().AppendTensors(batch, out_tensors);
-      } else {
-        ended_ = true;
-      }
-      return absl::OkStatus();
     }
 
     // Saves the shuffle window, in the order that later draws depend on.
@@ -273,19 +246,10 @@ class RecordDataset : public SlotDataset {
     }
 
     absl::Status Start(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {
-      const Arguments& arguments = dataset()->arguments_;
-      RecordSource::Options options;
-      options.files = arguments.filenames;
-      options.open_command = dataset()->attributes_.open_command;
-      options.pipe_command = dataset()->attributes_.pipe_command;
-      options.num_threads = arguments.num_parallel_files;
-      options.ordered = dataset()->attributes_.deterministic;
-      options.whole_files = dataset()->attributes_.whole_files;
+      RecordSource::Options options = dataset()->arguments_.source;
       options.first_file = next_file_;
       options.first_record = next_record_;
       options.first_file_bytes = file_bytes_;
-      options.num_shards = arguments.num_shards;
-      options.shard_index = arguments.shard_index;
       if (dataset()->attributes_.skip_errors) {
         options.skip_log = SkipLog::Named(dataset()->attributes_.skip_log);
       }
@@ -359,7 +323,6 @@ class RecordDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    Mutex mutex_;
     SlotShuffler shuffler_ LODESTAR_GUARDED_BY(mutex_);
     std::shared_ptr<ParsedPiece> piece_ LODESTAR_GUARDED_BY(mutex_);
     // The first row of piece_ not yet consumed.
@@ -369,7 +332,6 @@ class RecordDataset : public SlotDataset {
     int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t file_bytes_ LODESTAR_GUARDED_BY(mutex_) = -1;  // of next_file_
     bool source_ended_ LODESTAR_GUARDED_BY(mutex_) = false;
-    bool ended_ LODESTAR_GUARDED_BY(mutex_) = false;
 
     Mutex cancel_mutex_ LODESTAR_ACQUIRED_AFTER(mutex_);
     bool cancelled_ LODESTAR_GUARDED_BY(cancel_mutex_) = false;
@@ -392,45 +354,46 @@ RecordDatasetOp::RecordDatasetOp(OpKernelConstruction* ctx,
   OP_REQUIRES_OK(ctx, a.slots.Init(ctx, std::move(leading)));
   OP_REQUIRES_OK(ctx, a.slots.InitOutputs(ctx));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_remainder", &a.drop_remainder));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("deterministic", &a.deterministic));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("whole_files", &a.whole_files));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("deterministic", &a.source.ordered));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("whole_files", &a.source.whole_files));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &a.skip_errors));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &a.skip_log));
-  OP_REQUIRES_OK(ctx, ctx->GetAttr("open_command", &a.open_command));
+  OP_REQUIRES_OK(ctx, ctx->GetAttr("open_command", &a.source.open_command));
   if (ctx->HasAttr("pipe_command")) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &a.pipe_command));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &a.source.pipe_command));
   }
   a.all = GraphAttributes(ctx);
 }
 
 void RecordDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
   Arguments arguments;
-  OP_REQUIRES_OK(ctx, ReadPaths(ctx->input(0), &arguments.filenames));
+  RecordSource::Options& source = arguments.source;
+  source = attributes_.source;
+  OP_REQUIRES_OK(ctx, ReadPaths(ctx->input(0), &source.files));
   struct Scalar {
     const char* name;
+    int64_t* value;
     int64_t lowest;
     int64_t highest;
-    int64_t* value;
   };
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   const Scalar scalars[] = {
-      {"batch_size", 1, kMax, &arguments.batch_size},
-      {"num_parallel_files", 1, 1024, &arguments.num_parallel_files},
-      {"shuffle_rows", 0, int64_t{1} << 31, &arguments.shuffle_rows},
-      {"seed", std::numeric_limits<int64_t>::min(), kMax, &arguments.seed},
-      {"num_shards", 1, kMax, &arguments.num_shards},
-      {"shard_index", 0, kMax, &arguments.shard_index},
+      {"batch_size", &arguments.batch_size, 1, kMaxScalar},
+      {"num_parallel_files", &source.num_threads, 1, 1024},
+      {"shuffle_rows", &arguments.shuffle_rows, 0, int64_t{1} << 31},
+      {"seed", &arguments.seed, kMinScalar, kMaxScalar},
+      {"num_shards", &source.num_shards, 1, kMaxScalar},
+      {"shard_index", &source.shard_index, 0, kMaxScalar},
   };
   int input = 1;
   for (const Scalar& scalar : scalars) {
     OP_REQUIRES_OK(ctx,
-                   ReadScalar(ctx->input(input++), scalar.name, scalar.lowest,
-                              scalar.highest, scalar.value));
+                   ReadScalar(ctx->input(input++), scalar.name, scalar.value,
+                              scalar.lowest, scalar.highest));
   }
-  OP_REQUIRES(ctx, arguments.shard_index < arguments.num_shards,
+  OP_REQUIRES(ctx, source.shard_index < source.num_shards,
               errors::InvalidArgument("`shard_index` must be less than ",
-                                      arguments.num_shards, ", found ",
-                                      arguments.shard_index));
+                                      source.num_shards, ", found ",
+                                      source.shard_index));
   OP_REQUIRES_OK(ctx,
                  attributes_.slots.CheckOutputShapes(
                      attributes_.drop_remainder ? arguments.batch_size : -1));

@@ -14,6 +14,7 @@
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf_ops/core/records/record_format.h"
+#include "tf_ops/kernels/records/record_source.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
@@ -29,14 +30,9 @@ class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
   struct Attributes {
     SlotAttributes slots;
     bool drop_remainder = false;
-    bool deterministic = true;
-    bool whole_files = false;
     bool skip_errors = false;
     std::string skip_log;
-    std::vector<std::string> open_command;
-    // Command that files are piped through; empty for formats without the
-    // attribute.
-    std::vector<std::string> pipe_command;
+    RecordSource::Options source;
     // All attributes, for the graph that the dataset serializes to.
     std::vector<std::pair<std::string, tensorflow::AttrValue>> all;
   };

@@ -75,8 +75,8 @@ absl::Status Make(std::vector<ColumnSpec> specs, const Options& options,
 class NormDatasetOp : public RecordDatasetOp {
  public:
   explicit NormDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
-    options_.kinds = FieldKinds(ctx);
-    options_.key = KeyTypeOf(ctx);
+    options_.layout.kinds = FieldKinds(ctx);
+    options_.layout.key = KeyTypeOf(ctx);
     options_.wants_check = AttrAs<bool>(
         ctx, "check", {{"auto", false}, {"none", true}, {"sum", true}});
     options_.check = AttrAs<NormCheck>(

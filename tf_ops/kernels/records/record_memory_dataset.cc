@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +13,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/record_memory_resource.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
-#include "tf_ops/kernels/records/slot_dataset.h"
+#include "tf_ops/kernels/records/source_dataset.h"
 
 namespace lodestar {
 namespace {
@@ -38,14 +37,15 @@ struct Arguments {
   int64_t seed = 0;
 };
 
-class RecordMemoryDataset : public SlotDataset {
+class RecordMemoryDataset : public SourceDataset {
  public:
   RecordMemoryDataset(OpKernelContext* ctx, Attributes attributes,
                       Arguments arguments,
                       std::shared_ptr<RecordMemoryResource> resource)
-      : SlotDataset(ctx, attributes.slots, attributes.all,
-                    {arguments.batch_size, arguments.num_queues,
-                     arguments.queue, arguments.seed}),
+      : SourceDataset(ctx, attributes.slots.output_types(),
+                      attributes.slots.output_shapes(), attributes.all,
+                      {arguments.batch_size, arguments.num_queues,
+                       arguments.queue, arguments.seed}),
         attributes_(std::move(attributes)),
         arguments_(std::move(arguments)),
         resource_(std::move(resource)) {}
@@ -65,9 +65,9 @@ class RecordMemoryDataset : public SlotDataset {
  private:
   // Reads the samples as of the iterator's creation, regardless of later
   // changes.
-  class Iterator : public DatasetIterator<RecordMemoryDataset> {
+  class Iterator : public SourceIterator<RecordMemoryDataset> {
    public:
-    using DatasetIterator<RecordMemoryDataset>::DatasetIterator;
+    using SourceIterator<RecordMemoryDataset>::SourceIterator;
 
     absl::Status Initialize(IteratorContext* ctx) override {
       samples_ = dataset()->resource_->memory()->Current();
@@ -80,22 +80,37 @@ class RecordMemoryDataset : public SlotDataset {
     }
 
    protected:
-    absl::Status GetNextInternal(IteratorContext* ctx,
-                                 std::vector<Tensor>* out_tensors,
-                                 bool* end_of_sequence) override {
-      MutexLock lock(&mutex_);
-      const absl::Status status = WithoutBadAlloc([&] {
-        mutex_.AssertHeld();
-        return MakeBatch(out_tensors, end_of_sequence);
-      });
-      if (!status.ok()) next_ = count_;
-      return status;
+    absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+                      bool* end_of_sequence) override
+        LODESTAR_REQUIRES(mutex_) {
+      const Arguments& arguments = dataset()->arguments_;
+      const Attributes& attributes = dataset()->attributes_;
+      const int64_t end =
+          next_ + std::min(arguments.batch_size, count_ - next_);
+      std::vector<int64_t> numbers;
+      for (int64_t i = next_; i < end; ++i) {
+        numbers.push_back(arguments.queue +
+                          arguments.num_queues *
+                              (attributes.shuffle ? (*order_)(i) : i));
+      }
+      *end_of_sequence =
+          numbers.empty() ||
+          (attributes.drop_remainder &&
+           static_cast<int64_t>(numbers.size()) < arguments.batch_size);
+      if (*end_of_sequence) return absl::OkStatus();
+      next_ = end;
+      SlotBatch batch;
+      samples_->Gather(numbers, &batch);
+      LODESTAR_TRY(attributes.slots.CheckInferred(batch));
+      attributes.slots.AppendTensors(batch, out_tensors);
+      return absl::OkStatus();
     }
 
     absl::Status SaveInternal(SerializationContext* ctx,
                               IteratorStateWriter* writer) override {
       MutexLock lock(&mutex_);
-      LODESTAR_TRY(writer->WriteScalar(prefix(), kNext, next_));
+      LODESTAR_TRY(
+          writer->WriteScalar(prefix(), kNext, ended_ ? count_ : next_));
       return writer->WriteScalar(prefix(), kFingerprint,
                                  static_cast<int64_t>(samples_->fingerprint()));
     }
@@ -121,43 +136,11 @@ class RecordMemoryDataset : public SlotDataset {
       return absl::OkStatus();
     }
 
-    std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-        IteratorContext* ctx,
-        tensorflow::data::model::Node::Args args) const override {
-      return tensorflow::data::model::MakeSourceNode(std::move(args));
-    }
-
    private:
-    absl::Status MakeBatch(std::vector<Tensor>* out_tensors,
-                           bool* end_of_sequence) LODESTAR_REQUIRES(mutex_) {
-      const Arguments& arguments = dataset()->arguments_;
-      const Attributes& attributes = dataset()->attributes_;
-      const int64_t end =
-          next_ + std::min(arguments.batch_size, count_ - next_);
-      std::vector<int64_t> numbers;
-      for (int64_t i = next_; i < end; ++i) {
-        numbers.push_back(arguments.queue +
-                          arguments.num_queues *
-                              (attributes.shuffle ? (*order_)(i) : i));
-      }
-      *end_of_sequence =
-          numbers.empty() ||
-          (attributes.drop_remainder &&
-           static_cast<int64_t>(numbers.size()) < arguments.batch_size);
-      next_ = *end_of_sequence ? count_ : end;
-      if (*end_of_sequence) return absl::OkStatus();
-      SlotBatch batch;
-      samples_->Gather(numbers, &batch);
-      LODESTAR_TRY(attributes.slots.CheckInferred(batch));
-      attributes.slots.AppendTensors(batch, out_tensors);
-      return absl::OkStatus();
-    }
-
     std::shared_ptr<const RecordMemory::Contents> samples_;
     int64_t count_ = 0;  // of this queue
     std::optional<Permutation> order_;
 
-    Mutex mutex_;
     int64_t next_ LODESTAR_GUARDED_BY(mutex_) = 0;
   };
 
@@ -180,19 +163,16 @@ class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
 
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
-    constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
     Arguments arguments;
     OP_REQUIRES_OK(ctx, CheckRank(ctx->input(0), "memory", 0));
     arguments.memory = ctx->input(0).scalar<tstring>()();
-    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(1), "batch_size", 1, kMax,
-                                   &arguments.batch_size));
-    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(2), "num_queues", 1, 1 << 20,
-                                   &arguments.num_queues));
-    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(3), "queue", 0,
-                                   arguments.num_queues - 1, &arguments.queue));
     OP_REQUIRES_OK(
-        ctx, ReadScalar(ctx->input(4), "seed", kMin, kMax, &arguments.seed));
+        ctx, ReadScalar(ctx->input(1), "batch_size", &arguments.batch_size, 1));
+    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(2), "num_queues",
+                                   &arguments.num_queues, 1, 1 << 20));
+    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(3), "queue", &arguments.queue, 0,
+                                   arguments.num_queues - 1));
+    OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(4), "seed", &arguments.seed));
     std::shared_ptr<RecordMemoryResource> resource;
     OP_REQUIRES_OK(ctx,
                    RecordMemoryResource::Find(arguments.memory, &resource));

@@ -1,4 +1,3 @@
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,13 +9,12 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/record_memory_resource.h"
+#include "tf_ops/kernels/records/registry.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
 namespace {
 
-constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
-constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 // The maximum of Permutation.
 constexpr int64_t kMaxShuffled = int64_t{1} << 62;
 
@@ -49,10 +47,13 @@ class RecordMemoryCreateOp : public Kernel {
                                   : RecordMemory::Role::kDense);
     }
     auto format = std::make_unique<MultiSlotFormat>(slots_.specs(), fields_);
-    return RecordMemoryResource::Register(
-        name,
-        std::make_shared<RecordMemoryResource>(
-            std::move(options), std::move(format), fields_.ins_id ? 0 : -1));
+    if (Registry<RecordMemoryResource>::Global().Add(
+            name, std::make_shared<RecordMemoryResource>(
+                      std::move(options), std::move(format),
+                      fields_.ins_id ? 0 : -1))) {
+      return absl::OkStatus();
+    }
+    return InvalidArgumentError("`memory` '", name, "' is already in use.");
   }
 
  private:
@@ -64,7 +65,7 @@ class RecordMemoryCreateOp : public Kernel {
 absl::Status RunRecordMemoryForget(OpKernelContext* ctx) {
   std::string name;
   LODESTAR_TRY(ReadName(ctx, &name));
-  RecordMemoryResource::Forget(name);
+  Registry<RecordMemoryResource>::Global().Release(name);
   return absl::OkStatus();
 }
 
@@ -75,11 +76,19 @@ absl::Status FindMemory(OpKernelContext* ctx,
   return RecordMemoryResource::Find(name, resource);
 }
 
+// Calls `run` with the samples of input 0.
+template <absl::Status (*run)(OpKernelContext*, RecordMemoryResource*)>
+absl::Status WithMemory(OpKernelContext* ctx) {
+  std::shared_ptr<RecordMemoryResource> resource;
+  LODESTAR_TRY(FindMemory(ctx, &resource));
+  return run(ctx, resource.get());
+}
+
 class RecordMemoryLoadOp : public Kernel {
  public:
   explicit RecordMemoryLoadOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("open_command", &open_command_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &pipe_command_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("open_command", &options_.open_command));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("pipe_command", &options_.pipe_command));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("preload", &preload_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_errors", &skip_errors_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("skip_log", &skip_log_));
@@ -88,62 +97,54 @@ class RecordMemoryLoadOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     std::shared_ptr<RecordMemoryResource> resource;
     LODESTAR_TRY(FindMemory(ctx, &resource));
-    RecordSource::Options options;
-    options.open_command = open_command_;
-    options.pipe_command = pipe_command_;
+    RecordSource::Options options = options_;
     LODESTAR_TRY(ReadPaths(ctx->input(1), &options.files));
-    LODESTAR_TRY(ReadScalar(ctx->input(2), "num_parallel_files", 1, 1024,
-                            &options.num_threads));
+    LODESTAR_TRY(ReadScalar(ctx->input(2), "num_parallel_files",
+                            &options.num_threads, 1, 1024));
     LODESTAR_TRY(
-        ReadScalar(ctx->input(3), "num_shards", 1, kMax, &options.num_shards));
-    LODESTAR_TRY(ReadScalar(ctx->input(4), "shard_index", 0,
-                            options.num_shards - 1, &options.shard_index));
+        ReadScalar(ctx->input(3), "num_shards", &options.num_shards, 1));
+    LODESTAR_TRY(ReadScalar(ctx->input(4), "shard_index", &options.shard_index,
+                            0, options.num_shards - 1));
     if (skip_errors_) options.skip_log = SkipLog::Named(skip_log_);
     return preload_ ? resource->StartPreload(std::move(options))
                     : resource->Load(ctx, std::move(options));
   }
 
  private:
-  std::vector<std::string> open_command_;
-  std::vector<std::string> pipe_command_;
+  RecordSource::Options options_;
   bool preload_;
   bool skip_errors_;
   std::string skip_log_;
 };
 
-absl::Status RunRecordMemoryWaitPreload(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryWaitPreload(OpKernelContext* ctx,
+                                        RecordMemoryResource* resource) {
   return resource->WaitPreload(ctx);
 }
 
-absl::Status RunRecordMemoryRelease(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryRelease(OpKernelContext* ctx,
+                                    RecordMemoryResource* resource) {
   resource->memory()->Release();
   return absl::OkStatus();
 }
 
-absl::Status RunRecordMemorySize(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemorySize(OpKernelContext* ctx,
+                                 RecordMemoryResource* resource) {
   const auto samples = resource->memory()->Current();
   LODESTAR_TRY(OutputScalar(ctx, 0, samples->num_samples()));
   return OutputScalar(ctx, 1, samples->Bytes());
 }
 
-absl::Status RunRecordMemoryGlobalShuffle(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryGlobalShuffle(OpKernelContext* ctx,
+                                          RecordMemoryResource* resource) {
   int64_t seed = 0;
-  LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
+  LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", &seed));
   resource->memory()->GlobalShuffle(static_cast<uint64_t>(seed));
   return absl::OkStatus();
 }
 
-absl::Status RunRecordMemorySlotsShuffle(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemorySlotsShuffle(OpKernelContext* ctx,
+                                         RecordMemoryResource* resource) {
   const RecordMemory::Options& options = resource->memory()->options();
   LODESTAR_TRY(CheckRank(ctx->input(1), "slots", 1));
   std::vector<int64_t> columns;
@@ -162,7 +163,7 @@ absl::Status RunRecordMemorySlotsShuffle(OpKernelContext* ctx) {
     columns.push_back(static_cast<int64_t>(c));
   }
   int64_t seed = 0;
-  LODESTAR_TRY(ReadScalar(ctx->input(2), "seed", kMin, kMax, &seed));
+  LODESTAR_TRY(ReadScalar(ctx->input(2), "seed", &seed));
   resource->memory()->SlotsShuffle(columns, static_cast<uint64_t>(seed));
   return absl::OkStatus();
 }
@@ -178,7 +179,7 @@ class RecordMemoryMergeByInsIdOp : public Kernel {
     std::shared_ptr<RecordMemoryResource> resource;
     LODESTAR_TRY(FindMemory(ctx, &resource));
     int64_t min_size = 0;
-    LODESTAR_TRY(ReadScalar(ctx->input(1), "min_size", 2, kMax, &min_size));
+    LODESTAR_TRY(ReadScalar(ctx->input(1), "min_size", &min_size, 2));
     if (resource->id_column() < 0) {
       return ToTensorFlow(FailedPrecondition(
           "merge_by_ins_id requires samples that were read with ins_id=True."));
@@ -195,9 +196,8 @@ class RecordMemoryMergeByInsIdOp : public Kernel {
   bool erase_duplicates_;
 };
 
-absl::Status RunRecordMemoryEncode(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryEncode(OpKernelContext* ctx,
+                                   RecordMemoryResource* resource) {
   LODESTAR_TRY(CheckRank(ctx->input(1), "samples", 1));
   const Span<const int64_t> samples = FlatSpan<int64_t>(ctx->input(1));
   RecordMemory* const memory = resource->memory();
@@ -214,39 +214,35 @@ absl::Status RunRecordMemoryEncode(OpKernelContext* ctx) {
       EncodeSamples(memory->options().specs, memory->Copy(*contents, samples)));
 }
 
-absl::Status RunRecordMemoryReceive(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryReceive(OpKernelContext* ctx,
+                                    RecordMemoryResource* resource) {
   LODESTAR_TRY(CheckRank(ctx->input(1), "pieces", 1));
   return resource->Receive(FlatSpan<tstring>(ctx->input(1)));
 }
 
-absl::Status RunRecordMemoryArrange(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryArrange(OpKernelContext* ctx,
+                                    RecordMemoryResource* resource) {
   LODESTAR_TRY(CheckRank(ctx->input(1), "order", 1));
   return resource->Arrange(FlatSpan<int64_t>(ctx->input(1)));
 }
 
-absl::Status RunRecordMemoryCommit(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryCommit(OpKernelContext* ctx,
+                                   RecordMemoryResource* resource) {
   return resource->Commit();
 }
 
-absl::Status RunRecordMemoryDiscard(OpKernelContext* ctx) {
-  std::shared_ptr<RecordMemoryResource> resource;
-  LODESTAR_TRY(FindMemory(ctx, &resource));
+absl::Status RunRecordMemoryDiscard(OpKernelContext* ctx,
+                                    RecordMemoryResource* resource) {
   resource->Discard();
   return absl::OkStatus();
 }
 
 absl::Status RunShuffledNumbers(OpKernelContext* ctx) {
   int64_t count = 0, seed = 0, begin = 0, end = 0;
-  LODESTAR_TRY(ReadScalar(ctx->input(0), "count", 0, kMaxShuffled, &count));
-  LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", kMin, kMax, &seed));
-  LODESTAR_TRY(ReadScalar(ctx->input(2), "begin", 0, count, &begin));
-  LODESTAR_TRY(ReadScalar(ctx->input(3), "end", begin, count, &end));
+  LODESTAR_TRY(ReadScalar(ctx->input(0), "count", &count, 0, kMaxShuffled));
+  LODESTAR_TRY(ReadScalar(ctx->input(1), "seed", &seed));
+  LODESTAR_TRY(ReadScalar(ctx->input(2), "begin", &begin, 0, count));
+  LODESTAR_TRY(ReadScalar(ctx->input(3), "end", &end, begin, count));
   Tensor* numbers = nullptr;
   LODESTAR_TRY(AllocateOutput(ctx, 0, {end - begin}, &numbers));
   const Permutation permutation(count, static_cast<uint64_t>(seed));
@@ -256,20 +252,25 @@ absl::Status RunShuffledNumbers(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
+#define LODESTAR_REGISTER_MEMORY(name)                          \
+  REGISTER_KERNEL_BUILDER(                                      \
+      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), \
+      FunctionKernel<WithMemory<Run##name>>)
+
 LODESTAR_REGISTER(RecordMemoryCreate);
 LODESTAR_REGISTER_FUNCTION(RecordMemoryForget);
 LODESTAR_REGISTER(RecordMemoryLoad);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryWaitPreload);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryRelease);
-LODESTAR_REGISTER_FUNCTION(RecordMemorySize);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryGlobalShuffle);
-LODESTAR_REGISTER_FUNCTION(RecordMemorySlotsShuffle);
+LODESTAR_REGISTER_MEMORY(RecordMemoryWaitPreload);
+LODESTAR_REGISTER_MEMORY(RecordMemoryRelease);
+LODESTAR_REGISTER_MEMORY(RecordMemorySize);
+LODESTAR_REGISTER_MEMORY(RecordMemoryGlobalShuffle);
+LODESTAR_REGISTER_MEMORY(RecordMemorySlotsShuffle);
 LODESTAR_REGISTER(RecordMemoryMergeByInsId);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryEncode);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryReceive);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryArrange);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryCommit);
-LODESTAR_REGISTER_FUNCTION(RecordMemoryDiscard);
+LODESTAR_REGISTER_MEMORY(RecordMemoryEncode);
+LODESTAR_REGISTER_MEMORY(RecordMemoryReceive);
+LODESTAR_REGISTER_MEMORY(RecordMemoryArrange);
+LODESTAR_REGISTER_MEMORY(RecordMemoryCommit);
+LODESTAR_REGISTER_MEMORY(RecordMemoryDiscard);
 LODESTAR_REGISTER_FUNCTION(ShuffledNumbers);
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "tf_ops/kernels/records/record_memory_resource.h"
 
-#include <map>
 #include <new>
 #include <utility>
 
@@ -8,25 +7,10 @@
 #include "tensorflow/core/platform/errors.h"
 #include "tf_ops/core/records/sample_bytes.h"
 #include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/records/registry.h"
 
 namespace lodestar {
 namespace {
-
-struct Entry {
-  std::shared_ptr<RecordMemoryResource> kept;  // null once forgotten
-  std::weak_ptr<RecordMemoryResource> resource;
-};
-
-struct Names {
-  Mutex mutex;
-  std::map<std::string, Entry> entries LODESTAR_GUARDED_BY(mutex);
-};
-
-Names& AllNames() {
-  // Never destroyed, since a dataset may outlive static destruction.
-  static Names* const names = new Names;
-  return *names;
-}
 
 std::unique_ptr<tensorflow::Thread> StartThread(const std::string& name,
                                                 std::function<void()> body) {
@@ -49,38 +33,13 @@ RecordMemoryResource::~RecordMemoryResource() {
   preload_->thread.reset();  // joins, before destroying what the thread uses
 }
 
-absl::Status RecordMemoryResource::Register(
-    const std::string& name, std::shared_ptr<RecordMemoryResource> resource) {
-  Names& names = AllNames();
-  MutexLock lock(&names.mutex);
-  for (auto it = names.entries.begin(); it != names.entries.end();) {
-    it = it->second.resource.expired() ? names.entries.erase(it) : ++it;
-  }
-  Entry entry{resource, resource};
-  if (!names.entries.emplace(name, std::move(entry)).second) {
-    return InvalidArgumentError("`memory` '", name, "' is already in use.");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status RecordMemoryResource::Find(
     const std::string& name, std::shared_ptr<RecordMemoryResource>* resource) {
-  Names& names = AllNames();
-  MutexLock lock(&names.mutex);
-  const auto it = names.entries.find(name);
-  if (it != names.entries.end()) *resource = it->second.resource.lock();
+  *resource = Registry<RecordMemoryResource>::Global().Find(name);
   if (*resource != nullptr) return absl::OkStatus();
   return tensorflow::errors::NotFound("the InMemoryDataset '", name,
                                       "' no longer exists in this process. "
                                       "Keep it while its datasets are used.");
-}
-
-void RecordMemoryResource::Forget(const std::string& name) {
-  std::shared_ptr<RecordMemoryResource> last;  // destroyed after unlocking
-  Names& names = AllNames();
-  MutexLock lock(&names.mutex);
-  const auto it = names.entries.find(name);
-  if (it != names.entries.end()) last.swap(it->second.kept);
 }
 
 std::unique_ptr<RecordSource> RecordMemoryResource::MakeSource(

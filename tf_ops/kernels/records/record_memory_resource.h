@@ -28,15 +28,10 @@ class RecordMemoryResource {
   // Stops a preload.
   ~RecordMemoryResource();
 
-  // Registers `resource` as `name`. Returns InvalidArgument if the name is in
-  // use.
-  static absl::Status Register(const std::string& name,
-                               std::shared_ptr<RecordMemoryResource> resource);
-  // Returns NotFound if it was forgotten and no dataset uses it any longer.
+  // Returns NotFound if the name was released and no dataset uses it any
+  // longer.
   static absl::Status Find(const std::string& name,
                            std::shared_ptr<RecordMemoryResource>* resource);
-  // Drops the name's reference to the samples. Datasets keep theirs.
-  static void Forget(const std::string& name);
 
   RecordMemory* memory() { return &memory_; }
   int64_t id_column() const { return id_column_; }

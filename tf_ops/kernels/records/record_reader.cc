@@ -36,11 +36,8 @@ absl::Status RecordReader::Read(RecordPiece* piece) {
     if (may_be_empty_ && at_end_ && offset_ + size_ == 0) break;
     const char* const bytes = buffer_.get();
     cut = RecordCut();
-    const Status status = cutter_->Next(bytes, bytes + size_, at_end_, &cut);
-    if (!status.ok()) {
-      return ToTensorFlow(
-          Status(status.code(), StrCat(path_, ": ", status.message())));
-    }
+    LODESTAR_TRY(Prefixed(cutter_->Next(bytes, bytes + size_, at_end_, &cut),
+                          path_, ": "));
     if (cut.records > 0 || at_end_) break;
   }
   *piece = RecordPiece();

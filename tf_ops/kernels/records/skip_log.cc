@@ -1,42 +1,16 @@
 #include "tf_ops/kernels/records/skip_log.h"
 
 #include <limits>
-#include <map>
 
 #include "tensorflow/core/platform/logging.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/records/registry.h"
 
 namespace lodestar {
-namespace {
-
-struct Logs {
-  Mutex mutex;
-  std::map<std::string, std::shared_ptr<SkipLog>> by_name
-      LODESTAR_GUARDED_BY(mutex);
-};
-
-Logs& AllLogs() {
-  // Never destroyed, since a reading thread may outlive static destruction.
-  static Logs* const logs = new Logs;
-  return *logs;
-}
-
-}  // namespace
-
 std::shared_ptr<SkipLog> SkipLog::Named(const std::string& name) {
-  if (name.empty()) return std::make_shared<SkipLog>();
-  Logs& logs = AllLogs();
-  MutexLock lock(&logs.mutex);
-  std::shared_ptr<SkipLog>& log = logs.by_name[name];
-  if (log == nullptr) log = std::make_shared<SkipLog>();
-  return log;
-}
-
-void SkipLog::Forget(const std::string& name) {
-  Logs& logs = AllLogs();
-  MutexLock lock(&logs.mutex);
-  logs.by_name.erase(name);
+  return name.empty() ? std::make_shared<SkipLog>()
+                      : Registry<SkipLog>::Global().FindOrMake(name);
 }
 
 void SkipLog::Add(const std::string& message, int64_t count) {
@@ -111,7 +85,7 @@ absl::Status RunSkipLogAdd(OpKernelContext* ctx) {
 absl::Status RunSkipLogForget(OpKernelContext* ctx) {
   std::string name;
   LODESTAR_TRY(ReadName(ctx, &name));
-  SkipLog::Forget(name);
+  Registry<SkipLog>::Global().Remove(name);
   return absl::OkStatus();
 }
 

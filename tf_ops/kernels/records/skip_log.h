@@ -19,8 +19,6 @@ class SkipLog {
   // Returns the log of this name, creating it if necessary; an empty name
   // returns a new log.
   static std::shared_ptr<SkipLog> Named(const std::string& name);
-  // Removes the name. Owners of the log keep it.
-  static void Forget(const std::string& name);
 
   // Adds `count` skipped records (0 or more) with the error message. The first
   // ones also go to TensorFlow's log.

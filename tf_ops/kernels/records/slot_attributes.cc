@@ -241,8 +241,8 @@ std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
   return attributes;
 }
 
-absl::Status ReadScalar(const Tensor& tensor, const char* name, int64_t lowest,
-                        int64_t highest, int64_t* value) {
+absl::Status ReadScalar(const Tensor& tensor, const char* name, int64_t* value,
+                        int64_t lowest, int64_t highest) {
   if (tensor.dims() != 0) {
     return InvalidArgumentError("`", name, "` must be a scalar, found shape ",
                                 tensor.shape().DebugString());

@@ -5,6 +5,7 @@
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_SLOT_ATTRIBUTES_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,8 +81,11 @@ tensorflow::Tensor NewTensor(tensorflow::DataType dtype,
 
 // Checks that the input `name` of an op is a scalar from `lowest` to `highest`
 // and sets *value to it.
+constexpr int64_t kMinScalar = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMaxScalar = std::numeric_limits<int64_t>::max();
 absl::Status ReadScalar(const tensorflow::Tensor& tensor, const char* name,
-                        int64_t lowest, int64_t highest, int64_t* value);
+                        int64_t* value, int64_t lowest = kMinScalar,
+                        int64_t highest = kMaxScalar);
 // Checks that `filenames` is a vector and sets *paths to it.
 absl::Status ReadPaths(const tensorflow::Tensor& filenames,
                        std::vector<std::string>* paths);

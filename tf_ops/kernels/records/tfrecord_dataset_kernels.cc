@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/records/tfrecord_format.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -13,47 +12,21 @@
 #include "tf_ops/kernels/records/byte_stream.h"
 #include "tf_ops/kernels/records/record_reader.h"
 #include "tf_ops/kernels/records/slot_attributes.h"
+#include "tf_ops/kernels/records/source_dataset.h"
 
 namespace lodestar {
 namespace {
-
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::SerializationContext;
 
 constexpr char kRecord[] = "record";
 constexpr char kOffset[] = "offset";
 constexpr char kFileBytes[] = "file_bytes";
 constexpr char kEnded[] = "ended";
 
-class TfrecordDataset : public DatasetBase {
+class TfrecordDataset : public SourceDataset {
  public:
   TfrecordDataset(OpKernelContext* ctx, std::string path)
-      : DatasetBase(tensorflow::data::DatasetContext(ctx)),
+      : SourceDataset(ctx, {tensorflow::DT_STRING}, {TensorShape()}),
         path_(std::move(path)) {}
-
-  const tensorflow::DataTypeVector& output_dtypes() const override {
-    static const auto* const dtypes =
-        new tensorflow::DataTypeVector({tensorflow::DT_STRING});
-    return *dtypes;
-  }
-  const std::vector<tensorflow::PartialTensorShape>& output_shapes()
-      const override {
-    static const auto* const shapes =
-        new std::vector<tensorflow::PartialTensorShape>({TensorShape()});
-    return *shapes;
-  }
-  std::string DebugString() const override { return type_string(); }
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->clear();
-    return absl::OkStatus();
-  }
-  absl::Status CheckExternalState() const override { return absl::OkStatus(); }
 
   std::unique_ptr<IteratorBase> MakeIteratorInternal(
       const std::string& prefix) const override {
@@ -62,33 +35,37 @@ class TfrecordDataset : public DatasetBase {
   }
 
  protected:
-  absl::Status AsGraphDefInternal(SerializationContext* ctx,
-                                  DatasetGraphDefBuilder* builder,
-                                  tensorflow::Node** output) const override {
-    tensorflow::Node* filename = nullptr;
-    LODESTAR_TRY(builder->AddScalar(tstring(path_), &filename));
-    return builder->AddDataset(this, {filename}, output);
+  absl::Status AddFirstInput(DatasetGraphDefBuilder* builder,
+                             tensorflow::Node** node) const override {
+    return builder->AddScalar(tstring(path_), node);
   }
 
  private:
-  class Iterator : public DatasetIterator<TfrecordDataset> {
+  class Iterator : public SourceIterator<TfrecordDataset> {
    public:
-    using DatasetIterator<TfrecordDataset>::DatasetIterator;
+    using SourceIterator<TfrecordDataset>::SourceIterator;
 
    protected:
-    absl::Status GetNextInternal(IteratorContext* ctx,
-                                 std::vector<Tensor>* out_tensors,
-                                 bool* end_of_sequence) override {
-      MutexLock lock(&mutex_);
-      *end_of_sequence = ended_;
-      if (ended_) return absl::OkStatus();
-      const absl::Status status = WithoutBadAlloc([&] {
-        mutex_.AssertHeld();
-        return Next(ctx, out_tensors, end_of_sequence);
-      });
-      // The position after an error is unknown, so the iterator ends.
-      ended_ = *end_of_sequence || !status.ok();
-      return status;
+    absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+                      bool* end_of_sequence) override
+        LODESTAR_REQUIRES(mutex_) {
+      if (reader_ == nullptr) LODESTAR_TRY(Open(ctx));
+      if (position_ == piece_.end) {
+        LODESTAR_TRY(reader_->Read(&piece_));
+        position_ = piece_.begin;
+        *end_of_sequence = piece_.num_records == 0;
+        if (*end_of_sequence) return absl::OkStatus();
+      }
+      std::string_view record;
+      LODESTAR_TRY(Prefixed(ReadTfrecord(position_, &record, &position_),
+                            dataset()->path_, ": record ", next_record_,
+                            " at byte ", next_offset_, ": "));
+      next_offset_ = begin_ + piece_.offset + (position_ - piece_.begin);
+      ++next_record_;
+      Tensor tensor = NewTensor(tensorflow::DT_STRING, TensorShape());
+      tensor.scalar<tstring>()().assign(record.data(), record.size());
+      out_tensors->push_back(std::move(tensor));
+      return absl::OkStatus();
     }
 
     absl::Status SaveInternal(SerializationContext* ctx,
@@ -117,12 +94,6 @@ class TfrecordDataset : public DatasetBase {
       return absl::OkStatus();
     }
 
-    std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-        IteratorContext* ctx,
-        tensorflow::data::model::Node::Args args) const override {
-      return tensorflow::data::model::MakeSourceNode(std::move(args));
-    }
-
    private:
     absl::Status Open(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {
       const std::string& path = dataset()->path_;
@@ -140,32 +111,6 @@ class TfrecordDataset : public DatasetBase {
       return absl::OkStatus();
     }
 
-    absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
-                      bool* end_of_sequence) LODESTAR_REQUIRES(mutex_) {
-      if (reader_ == nullptr) LODESTAR_TRY(Open(ctx));
-      if (position_ == piece_.end) {
-        LODESTAR_TRY(reader_->Read(&piece_));
-        position_ = piece_.begin;
-        *end_of_sequence = piece_.num_records == 0;
-        if (*end_of_sequence) return absl::OkStatus();
-      }
-      std::string_view record;
-      const Status status = ReadTfrecord(position_, &record, &position_);
-      if (!status.ok()) {
-        return ToTensorFlow(
-            Status(status.code(),
-                   StrCat(dataset()->path_, ": record ", next_record_,
-                          " at byte ", next_offset_, ": ", status.message())));
-      }
-      next_offset_ = begin_ + piece_.offset + (position_ - piece_.begin);
-      ++next_record_;
-      Tensor tensor = NewTensor(tensorflow::DT_STRING, TensorShape());
-      tensor.scalar<tstring>()().assign(record.data(), record.size());
-      out_tensors->push_back(std::move(tensor));
-      return absl::OkStatus();
-    }
-
-    Mutex mutex_;
     std::unique_ptr<RecordReader> reader_ LODESTAR_GUARDED_BY(mutex_);
     int64_t begin_ LODESTAR_GUARDED_BY(mutex_) = 0;  // where reading began
     RecordPiece piece_ LODESTAR_GUARDED_BY(mutex_);
@@ -174,7 +119,6 @@ class TfrecordDataset : public DatasetBase {
     int64_t next_record_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t next_offset_ LODESTAR_GUARDED_BY(mutex_) = 0;
     int64_t file_bytes_ LODESTAR_GUARDED_BY(mutex_) = -1;
-    bool ended_ LODESTAR_GUARDED_BY(mutex_) = false;
   };
 
   const std::string path_;

@@ -15,16 +15,8 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #include "tf_ops/kernels/base/kernel.h"
-#include "tf_ops/kernels/cuda/cuda_number.h"
-
-// Registers `kernel` as the GPU kernel of Lodestar>name for the dtypes `types`
-// of attribute T. The remaining arguments are .HostMemory("tensor") for each
-// tensor in host memory.
-#define LODESTAR_REGISTER_GPU(name, kernel, types, ...)                \
-  REGISTER_KERNEL_BUILDER(Name("Lodestar>" #name)                      \
-                              .Device(::tensorflow::DEVICE_GPU)        \
-                              .TypeConstraint("T", types) __VA_ARGS__, \
-                          kernel)
+#include "tf_ops/kernels/sequence/cuda/device_splits.h"
+#include "tf_ops/kernels/sequence/cuda/number.h"
 
 namespace lodestar {
 
@@ -61,6 +53,12 @@ inline Number NumberOf(DataType dtype) {
   }
 }
 
+// Row splits that are a tensor in device memory.
+inline DeviceSplits SplitsOf(const Tensor& row_splits, int64_t num_rows) {
+  return {row_splits.flat<int64_t>().data(), row_splits.NumElements() - 1,
+          num_rows};
+}
+
 // Device memory that lives until the kernel's work on the stream is done.
 class DeviceBytes {
  public:
@@ -93,7 +91,12 @@ class DeviceBytes {
   }
 
   void* data() { return tensor_.data(); }
-  const int64_t* offsets() { return static_cast<const int64_t*>(data()); }
+  // The memory as row splits of `num_rows` rows.
+  DeviceSplits splits(int64_t num_rows) const {
+    return {static_cast<const int64_t*>(tensor_.data()),
+            tensor_.NumElements() / static_cast<int64_t>(sizeof(int64_t)) - 1,
+            num_rows};
+  }
 
  private:
   Tensor tensor_;

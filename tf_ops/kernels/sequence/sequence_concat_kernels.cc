@@ -52,10 +52,8 @@ absl::Status RunSequenceConcat(OpKernelContext* ctx) {
   LODESTAR_TRY(SequenceConcatSplits(levels, num_rows, &joined));
   LODESTAR_TRY(OutputVector(ctx, 1, joined));
   Tensor* output = nullptr;
-  TensorShape shape;
   int64_t dim = 0;
-  LODESTAR_TRY(ReplaceRows(values[0].shape(), joined.back(), &shape, &dim));
-  LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &output));
+  LODESTAR_TRY(AllocateRows(ctx, 0, values[0], joined.back(), &dim, &output));
   if (output->NumElements() == 0) return absl::OkStatus();
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   VisitCopied(output->dtype(), [&](auto zero) {
@@ -101,10 +99,8 @@ absl::Status RunSequenceConcatGradient(OpKernelContext* ctx) {
   std::vector<T*> out(count);
   int64_t dim = 0;
   for (int k = 0; k < count; ++k) {
-    TensorShape shape;
-    LODESTAR_TRY(ReplaceRows(gradient.shape(), num_rows[k], &shape, &dim));
     Tensor* output = nullptr;
-    LODESTAR_TRY(AllocateOutput(ctx, k, shape, &output));
+    LODESTAR_TRY(AllocateRows(ctx, k, gradient, num_rows[k], &dim, &output));
     out[k] = output->flat<T>().data();
   }
   if (gradient.NumElements() == 0) return absl::OkStatus();

@@ -33,9 +33,7 @@ class SequenceContextOp : public WindowKernel {
     LODESTAR_TRY(CheckRank(ctx->input(2), "pad_value", 0));
     TensorShape shape({values.dim_size(0)});
     LODESTAR_TRY(shape.AddDimWithStatus(size_));
-    for (int k = 1; k < values.dims(); ++k) {
-      LODESTAR_TRY(shape.AddDimWithStatus(values.dim_size(k)));
-    }
+    LODESTAR_TRY(AppendDims(values, 1, &shape));
     Tensor* windows = nullptr;
     LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &windows));
     if (windows->NumElements() == 0) return absl::OkStatus();
@@ -61,9 +59,7 @@ class SequenceContextGradientOp : public WindowKernel {
                                   gradient.shape().DebugString(), ".");
     }
     TensorShape shape({gradient.dim_size(0)});
-    for (int k = 2; k < gradient.dims(); ++k) {
-      LODESTAR_TRY(shape.AddDimWithStatus(gradient.dim_size(k)));
-    }
+    LODESTAR_TRY(AppendDims(gradient, 2, &shape));
     Tensor* output = nullptr;
     LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &output));
     if (output->NumElements() == 0) return absl::OkStatus();

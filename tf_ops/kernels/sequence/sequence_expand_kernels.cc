@@ -6,7 +6,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -72,10 +72,8 @@ absl::Status PrepareExpand(OpKernelContext* ctx, Expansion* e) {
   Tensor* expanded_splits = nullptr;
   LODESTAR_TRY(
       AllocateOutput(ctx, 1, {e->num_repetitions() + 1}, &expanded_splits));
-  TensorShape shape;
-  LODESTAR_TRY(
-      ReplaceRows(values.shape(), e->num_expanded_rows(), &shape, &e->dim));
-  LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &e->output));
+  LODESTAR_TRY(AllocateRows(ctx, 0, values, e->num_expanded_rows(), &e->dim,
+                            &e->output));
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   ExpandedSplits(e->splits, e->ref_splits, e->starts,
                  FlatSpan<int64_t>(expanded_splits), &parallel);
@@ -113,9 +111,7 @@ absl::Status PrepareExpandGradient(OpKernelContext* ctx, Expansion* e) {
     ctx->set_output(0, gradient);
     return absl::OkStatus();
   }
-  TensorShape shape;
-  LODESTAR_TRY(ReplaceRows(gradient.shape(), e->num_rows(), &shape, &e->dim));
-  return AllocateOutput(ctx, 0, shape, &e->output);
+  return AllocateRows(ctx, 0, gradient, e->num_rows(), &e->dim, &e->output);
 }
 
 template <typename T>
@@ -144,9 +140,7 @@ absl::Status PrepareExpandAs(OpKernelContext* ctx, Span<const int64_t>* splits,
                                 " rows to repeat, but `y` has ", batch,
                                 " sequences.");
   }
-  TensorShape shape;
-  LODESTAR_TRY(ReplaceRows(values.shape(), (*splits)[batch], &shape, dim));
-  return AllocateOutput(ctx, 0, shape, expanded);
+  return AllocateRows(ctx, 0, values, (*splits)[batch], dim, expanded);
 }
 
 absl::Status RunSequenceExpandAs(OpKernelContext* ctx) {
@@ -178,8 +172,8 @@ class ExpansionOnDevice {
   absl::Status Init(OpKernelContext* ctx, const Expansion& e) {
     LODESTAR_TRY(splits_.CopyFrom(ctx, e.splits));
     LODESTAR_TRY(starts_.CopyFrom(ctx, Span<const int64_t>(e.starts)));
-    expansion_ = {splits_.offsets(), starts_.offsets(), e.splits.size() - 1,
-                  e.num_rows(), e.num_expanded_rows()};
+    expansion_ = {splits_.splits(e.num_rows()),
+                  starts_.splits(e.num_expanded_rows())};
     return absl::OkStatus();
   }
 
@@ -231,25 +225,26 @@ absl::Status RunSequenceExpandAsOnGpu(OpKernelContext* ctx) {
   DeviceBytes device_splits;
   LODESTAR_TRY(device_splits.CopyFrom(ctx, splits));
   return ToTensorFlow(
-      LaunchSequenceExpandAs(CudaStream(ctx), values.data(),
-                             dim * DataTypeSize(values.dtype()),
-                             device_splits.offsets(), splits.size() - 1,
-                             expanded->dim_size(0), expanded->data()),
+      LaunchSequenceExpandAs(
+          CudaStream(ctx), values.data(), dim * DataTypeSize(values.dtype()),
+          device_splits.splits(expanded->dim_size(0)), expanded->data()),
       "expansion");
 }
 
-LODESTAR_REGISTER_GPU(SequenceExpand, FunctionKernel<RunSequenceExpandOnGpu>,
-                      kNumbers,
-                      .HostMemory("row_splits")
-                          .HostMemory("ref_splits")
-                          .HostMemory("expanded_splits"));
-LODESTAR_REGISTER_GPU(SequenceExpandAs,
-                      FunctionKernel<RunSequenceExpandAsOnGpu>, kNumbers,
-                      .HostMemory("row_splits"));
+LODESTAR_REGISTER_ON_GPU(SequenceExpand, FunctionKernel<RunSequenceExpandOnGpu>,
+                         .TypeConstraint("T", kNumbers)
+                             .HostMemory("row_splits")
+                             .HostMemory("ref_splits")
+                             .HostMemory("expanded_splits"));
+LODESTAR_REGISTER_ON_GPU(
+    SequenceExpandAs, FunctionKernel<RunSequenceExpandAsOnGpu>,
+    .TypeConstraint("T", kNumbers).HostMemory("row_splits"));
 
-LODESTAR_REGISTER_GPU(SequenceExpandGradient,
-                      FunctionKernel<RunSequenceExpandGradientOnGpu>, kFloats,
-                      .HostMemory("row_splits").HostMemory("ref_splits"));
+LODESTAR_REGISTER_ON_GPU(SequenceExpandGradient,
+                         FunctionKernel<RunSequenceExpandGradientOnGpu>,
+                         .TypeConstraint("T", kFloats)
+                             .HostMemory("row_splits")
+                             .HostMemory("ref_splits"));
 
 #endif  // LODESTAR_CUDA
 

@@ -6,7 +6,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -33,9 +33,7 @@ absl::Status PreparePad(OpKernelContext* ctx, Padding* p) {
   LODESTAR_TRY(
       PaddedSteps(p->splits, ctx->input(3).scalar<int64_t>()(), &p->steps));
   TensorShape step;
-  for (int d = 1; d < values.dims(); ++d) {
-    LODESTAR_TRY(step.AddDimWithStatus(values.dim_size(d)));
-  }
+  LODESTAR_TRY(AppendDims(values, 1, &step));
   p->dim = step.num_elements();
   if (pad_value.dims() != 0 && pad_value.shape() != step) {
     return InvalidArgumentError("`pad_value` must have shape [] or ",
@@ -117,9 +115,7 @@ absl::Status PrepareUnpad(OpKernelContext* ctx, Unpadding* u) {
   LODESTAR_TRY(LengthsToOffsets("lengths", FlatSpan<int64_t>(lengths), u->steps,
                                 splits));
   TensorShape step;
-  for (int d = 2; d < padded.dims(); ++d) {
-    LODESTAR_TRY(step.AddDimWithStatus(padded.dim_size(d)));
-  }
+  LODESTAR_TRY(AppendDims(padded, 2, &step));
   u->dim = step.num_elements();
   TensorShape shape;
   LODESTAR_TRY(shape.AddDimWithStatus(splits[batch]));
@@ -161,9 +157,8 @@ absl::Status RunSequencePadOnGpu(OpKernelContext* ctx) {
     LODESTAR_TRY(pad_row.CopyFrom(ctx, pad_value, p.dim * number_bytes));
   }
   return ToTensorFlow(
-      LaunchSequencePad(CudaStream(ctx), values.data(), values.dim_size(0),
-                        p.dim * number_bytes, splits.offsets(),
-                        p.splits.size() - 1, p.steps,
+      LaunchSequencePad(CudaStream(ctx), values.data(), p.dim * number_bytes,
+                        splits.splits(values.dim_size(0)), p.steps,
                         p.pads_by_scalar ? nullptr : pad_row.data(), pad_value,
                         number_bytes, p.padded->data()),
       "padding");
@@ -178,22 +173,23 @@ absl::Status RunSequenceUnpadOnGpu(OpKernelContext* ctx) {
   LODESTAR_TRY(
       splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
   return ToTensorFlow(
-      LaunchSequenceUnpad(CudaStream(ctx), padded.data(), padded.dim_size(0),
-                          u.steps, u.dim * DataTypeSize(padded.dtype()),
-                          splits.offsets(), u.values->dim_size(0),
+      LaunchSequenceUnpad(CudaStream(ctx), padded.data(), u.steps,
+                          u.dim * DataTypeSize(padded.dtype()),
+                          splits.splits(u.values->dim_size(0)),
                           u.values->data()),
       "unpadding");
 }
 
-LODESTAR_REGISTER_GPU(SequencePad, FunctionKernel<RunSequencePadOnGpu>,
-                      kNumbers,
-                      .HostMemory("row_splits")
-                          .HostMemory("pad_value")
-                          .HostMemory("maxlen")
-                          .HostMemory("lengths"));
-LODESTAR_REGISTER_GPU(SequenceUnpad, FunctionKernel<RunSequenceUnpadOnGpu>,
-                      kNumbers,
-                      .HostMemory("lengths").HostMemory("row_splits"));
+LODESTAR_REGISTER_ON_GPU(SequencePad, FunctionKernel<RunSequencePadOnGpu>,
+                         .TypeConstraint("T", kNumbers)
+                             .HostMemory("row_splits")
+                             .HostMemory("pad_value")
+                             .HostMemory("maxlen")
+                             .HostMemory("lengths"));
+LODESTAR_REGISTER_ON_GPU(SequenceUnpad, FunctionKernel<RunSequenceUnpadOnGpu>,
+                         .TypeConstraint("T", kNumbers)
+                             .HostMemory("lengths")
+                             .HostMemory("row_splits"));
 
 #endif  // LODESTAR_CUDA
 

@@ -7,7 +7,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -140,8 +140,8 @@ class SequencePoolGpuOp : public CombinerKernel {
         ctx, SequencePoolScratchBytes(combiner_, number, p.num_rows, p.dim)));
     return ToTensorFlow(
         LaunchSequencePool(CudaStream(ctx), combiner_, number,
-                           ctx->input(0).data(), p.num_rows, p.dim,
-                           ctx->input(1).flat<int64_t>().data(), p.batch,
+                           ctx->input(0).data(), p.dim,
+                           SplitsOf(ctx->input(1), p.num_rows),
                            ctx->input(2).data(), scratch.data(),
                            p.pooled->data(), p.winners->flat<int64_t>().data()),
         "pooling");
@@ -158,17 +158,18 @@ class SequencePoolGradientGpuOp : public CombinerKernel {
     return ToTensorFlow(
         LaunchSequencePoolGradient(
             CudaStream(ctx), combiner_, NumberOf(p.output->dtype()),
-            ctx->input(0).data(), p.dim, ctx->input(1).flat<int64_t>().data(),
-            p.batch, p.winners, p.num_rows, p.output->data()),
+            ctx->input(0).data(), p.dim, SplitsOf(ctx->input(1), p.num_rows),
+            p.winners, p.output->data()),
         "gradient of pooling");
   }
 };
 
-LODESTAR_REGISTER_GPU(SequencePool, SequencePoolGpuOp, kNumbers,
-                      .HostMemory("pad_value"));
+LODESTAR_REGISTER_ON_GPU(
+    SequencePool, SequencePoolGpuOp,
+    .TypeConstraint("T", kNumbers).HostMemory("pad_value"));
 
-LODESTAR_REGISTER_GPU(SequencePoolGradient, SequencePoolGradientGpuOp, kFloats,
-                      .HostMemory("num_rows"));
+LODESTAR_REGISTER_ON_GPU(SequencePoolGradient, SequencePoolGradientGpuOp,
+                         .TypeConstraint("T", kFloats).HostMemory("num_rows"));
 
 #endif  // LODESTAR_CUDA
 

@@ -4,7 +4,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -39,15 +39,16 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
   Tensor* reversed = nullptr;
   LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
   return ToTensorFlow(
-      LaunchSequenceReverse(CudaStream(ctx), values.data(), values.dim_size(0),
+      LaunchSequenceReverse(CudaStream(ctx), values.data(),
                             ValuesPerRow(values) * DataTypeSize(values.dtype()),
-                            row_splits.flat<int64_t>().data(),
-                            row_splits.NumElements() - 1, reversed->data()),
+                            SplitsOf(row_splits, values.dim_size(0)),
+                            reversed->data()),
       "reversal");
 }
 
-LODESTAR_REGISTER_GPU(SequenceReverse, FunctionKernel<RunSequenceReverseOnGpu>,
-                      kNumbers);
+LODESTAR_REGISTER_ON_GPU(SequenceReverse,
+                         FunctionKernel<RunSequenceReverseOnGpu>,
+                         .TypeConstraint("T", kNumbers));
 
 #endif  // LODESTAR_CUDA
 

@@ -12,9 +12,8 @@ absl::Status ReadLevels(const OpInputList& list, const char* name,
     LODESTAR_TRY(CheckRank(level, name, 1));
     levels->push_back(FlatSpan<int64_t>(level));
   }
-  const Status valid = ValidateLod(*levels, num_rows);
-  if (valid.ok()) return absl::OkStatus();
-  return InvalidArgumentError("`", name, "`: ", valid.message());
+  return ToTensorFlow(
+      Prefixed(ValidateLod(*levels, num_rows), "`", name, "`: "));
 }
 
 absl::Status CheckSameLevels(const LodLevels& index, const LodLevels& updates) {

@@ -25,12 +25,10 @@ absl::Status RunSequenceSlice(OpKernelContext* ctx) {
   const Span<int64_t> sliced = FlatSpan<int64_t>(output);
   LODESTAR_TRY(SequenceSliceSplits(splits, offset,
                                    FlatSpan<int64_t>(ctx->input(3)), sliced));
-  TensorShape shape;
   int64_t dim = 0;
-  LODESTAR_TRY(
-      ReplaceRows(values.shape(), sliced[sliced.size() - 1], &shape, &dim));
   Tensor* rows = nullptr;
-  LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &rows));
+  LODESTAR_TRY(
+      AllocateRows(ctx, 0, values, sliced[sliced.size() - 1], &dim, &rows));
   if (rows->NumElements() == 0) return absl::OkStatus();
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   VisitCopied(values.dtype(), [&](auto zero) {
@@ -60,12 +58,10 @@ absl::Status RunSequenceSliceGradient(OpKernelContext* ctx) {
     return InvalidArgumentError("`gradient` has ", gradient.dim_size(0),
                                 " rows, but the slices have ", wanted, ".");
   }
-  TensorShape shape;
   int64_t dim = 0;
-  LODESTAR_TRY(
-      ReplaceRows(gradient.shape(), splits[splits.size() - 1], &shape, &dim));
   Tensor* output = nullptr;
-  LODESTAR_TRY(AllocateOutput(ctx, 0, shape, &output));
+  LODESTAR_TRY(
+      AllocateRows(ctx, 0, gradient, splits[splits.size() - 1], &dim, &output));
   if (output->NumElements() == 0) return absl::OkStatus();
   const ParallelFor parallel = IntraOpParallelFor(ctx);
   SequenceSliceGradient<T>(gradient.flat<T>().data(), dim, splits, offset,

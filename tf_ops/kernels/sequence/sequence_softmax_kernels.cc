@@ -4,7 +4,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
 #if LODESTAR_CUDA
-#include "tf_ops/kernels/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 #include "tf_ops/kernels/sequence/cuda_op_util.h"
 #endif
 
@@ -67,15 +67,12 @@ absl::Status RunSequenceSoftmaxOnGpu(OpKernelContext* ctx) {
                                                      &probabilities));
   const Number number = NumberOf(values.dtype());
   const int64_t dim = ValuesPerRow(values);
-  const int64_t batch = row_splits.NumElements() - 1;
+  const DeviceSplits splits = SplitsOf(row_splits, values.dim_size(0));
   DeviceBytes scratch;
-  LODESTAR_TRY(scratch.Allocate(
-      ctx,
-      SequenceSoftmaxScratchBytes(number, values.dim_size(0), batch, dim)));
+  LODESTAR_TRY(
+      scratch.Allocate(ctx, SequenceSoftmaxScratchBytes(number, dim, splits)));
   return ToTensorFlow(
-      LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(),
-                            values.dim_size(0), dim,
-                            row_splits.flat<int64_t>().data(), batch,
+      LaunchSequenceSoftmax(CudaStream(ctx), number, values.data(), dim, splits,
                             scratch.data(), probabilities->data()),
       "softmax");
 }
@@ -91,24 +88,24 @@ absl::Status RunSequenceSoftmaxGradientOnGpu(OpKernelContext* ctx) {
   LODESTAR_TRY(ctx->forward_input_or_allocate_output(
       {1, 0}, 0, gradient.shape(), &output));
   const Number number = NumberOf(gradient.dtype());
-  const int64_t num_rows = gradient.dim_size(0);
-  const int64_t dim = ValuesPerRow(gradient);
-  const int64_t batch = row_splits.NumElements() - 1;
+  const int64_t dim = ValuesPerRow(probabilities);
+  const DeviceSplits splits = SplitsOf(row_splits, gradient.dim_size(0));
   DeviceBytes scratch;
-  LODESTAR_TRY(scratch.Allocate(
-      ctx, SequenceSoftmaxScratchBytes(number, num_rows, batch, dim)));
+  LODESTAR_TRY(
+      scratch.Allocate(ctx, SequenceSoftmaxScratchBytes(number, dim, splits)));
   return ToTensorFlow(
-      LaunchSequenceSoftmaxGradient(
-          CudaStream(ctx), number, probabilities.data(), gradient.data(),
-          num_rows, dim, row_splits.flat<int64_t>().data(), batch,
-          scratch.data(), output->data()),
+      LaunchSequenceSoftmaxGradient(CudaStream(ctx), number,
+                                    probabilities.data(), gradient.data(), dim,
+                                    splits, scratch.data(), output->data()),
       "gradient of softmax");
 }
 
-LODESTAR_REGISTER_GPU(SequenceSoftmax, FunctionKernel<RunSequenceSoftmaxOnGpu>,
-                      kFloats);
-LODESTAR_REGISTER_GPU(SequenceSoftmaxGradient,
-                      FunctionKernel<RunSequenceSoftmaxGradientOnGpu>, kFloats);
+LODESTAR_REGISTER_ON_GPU(SequenceSoftmax,
+                         FunctionKernel<RunSequenceSoftmaxOnGpu>,
+                         .TypeConstraint("T", kFloats));
+LODESTAR_REGISTER_ON_GPU(SequenceSoftmaxGradient,
+                         FunctionKernel<RunSequenceSoftmaxGradientOnGpu>,
+                         .TypeConstraint("T", kFloats));
 
 #endif  // LODESTAR_CUDA
 

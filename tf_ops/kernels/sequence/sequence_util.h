@@ -28,6 +28,25 @@ inline int64_t ValuesPerRow(const Tensor& values) {
                                  : values.NumElements() / values.dim_size(0);
 }
 
+// Allocates an output of `rows` rows like those of `like`, a tensor of rank 1
+// or more. Sets *dim to the number of values per row.
+inline absl::Status AllocateRows(OpKernelContext* ctx, int index,
+                                 const Tensor& like, int64_t rows, int64_t* dim,
+                                 Tensor** output) {
+  TensorShape shape;
+  LODESTAR_TRY(ReplaceRows(like.shape(), rows, &shape, dim));
+  return AllocateOutput(ctx, index, shape, output);
+}
+
+// Appends the dimensions of `values` from `first` on.
+inline absl::Status AppendDims(const Tensor& values, int first,
+                               TensorShape* shape) {
+  for (int d = first; d < values.dims(); ++d) {
+    LODESTAR_TRY(shape->AddDimWithStatus(values.dim_size(d)));
+  }
+  return absl::OkStatus();
+}
+
 // Returns InvalidArgument unless `values`, an input called `name`, has rows.
 inline absl::Status CheckNotScalar(const Tensor& values, const char* name) {
   if (values.dims() >= 1) return absl::OkStatus();

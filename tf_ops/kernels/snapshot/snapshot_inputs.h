@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"
@@ -77,6 +79,14 @@ inline absl::Status ReadTables(OpKernelContext* ctx,
     }
   }
   return absl::OkStatus();
+}
+
+inline StepGates GatesOf(const std::vector<TableInput>& tables) {
+  std::vector<std::shared_ptr<StepGate>> gates;
+  for (const TableInput& table : tables) {
+    gates.push_back(table.resource->gate());
+  }
+  return StepGates(std::move(gates));
 }
 
 // Returns InvalidArgument unless an input called `name` has one item per table.

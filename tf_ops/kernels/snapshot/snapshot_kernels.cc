@@ -136,7 +136,7 @@ absl::Status RunSnapshotBegin(OpKernelContext* ctx) {
     sources.push_back({tables[t].store, bases[t]});
   }
   std::vector<std::unique_ptr<EmbeddingSnapshot>> begun;
-  LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, &begun));
+  LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, GatesOf(tables), &begun));
   // From here on an error destroys, and so aborts, the snapshot.
   const auto snapshot = std::make_shared<RunningSnapshot>(std::move(begun));
   return OutputSnapshot(ctx, snapshot);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/rows/step_gate.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -52,8 +51,8 @@ class LoadedTables {
       return FailedPrecondition("the loaded tables are already installed.");
     }
     // Each step sees either all old or all new tables. The old tables are freed
-    // later, outside the gate.
-    return StepGate::Global().Flip([&] {
+    // later, outside the gates.
+    return GatesOf(tables_).Flip([&] {
       mutex_.AssertHeld();
       for (size_t t = 0; t < tables_.size(); ++t) {
         tables_[t].store = std::static_pointer_cast<EmbeddingStore>(

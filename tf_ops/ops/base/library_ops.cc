@@ -2,10 +2,9 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>LibraryVersion")
-    .Output("version: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("LibraryVersion")
+    .Outputs("version: string")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Returns the version of the library that this process has loaded.
 

@@ -2,13 +2,10 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>ClaimServer")
-    .Input("program: string")
-    .Input("lease: float")
-    .Output("owner: string")
-    .Output("silence: float")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 0}))
+LODESTAR_OP("ClaimServer")
+    .Inputs("program: string", "lease: float")
+    .Outputs("owner: string", "silence: float")
+    .Stateful(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Claims the process that runs this for a program, or renews its claim.
 
@@ -23,10 +20,9 @@ silence: Seconds since `owner` last claimed the process; 0 if there was none.
   The claim is refused if another program holds it and `silence` < `lease`.
 )doc");
 
-REGISTER_OP("Lodestar>ReleaseServer")
-    .Input("program: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("ReleaseServer")
+    .Inputs("program: string")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes all resources in the container of a program, and ends its claim.
 

@@ -178,69 +178,43 @@ absl::Status PartitionBagsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status StatsShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-  c->set_output(0, c->Matrix(c->UnknownDim(), 4));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 #define LIST_OF_DTYPES "list({float, double, half, bfloat16})"
 
 // The inputs and attributes that ops share. Those of tables, of tables whose
 // rows were fetched, and of a batch of features.
-#define TABLE_INPUTS                \
-  Input("handles: T * resource")    \
-      .Input("hooks: table_dtypes") \
-      .Input("missing_rows: table_dtypes")
-#define FETCHED_INPUTS                \
-  Input("hooks: table_dtypes")        \
-      .Input("rows: table_dtypes")    \
-      .Input("unique_ids: T * int64") \
-      .Input("positions: T * int64")
-#define BATCH_INPUTS                  \
-  Input("ids: F * int64")             \
-      .Input("row_splits: R * int64") \
-      .Input("weights: W * float")
+#define TABLE_INPUTS \
+  "handles: T * resource", "hooks: table_dtypes", "missing_rows: table_dtypes"
+#define FETCHED_INPUTS                                                  \
+  "hooks: table_dtypes", "rows: table_dtypes", "unique_ids: T * int64", \
+      "positions: T * int64"
+#define BATCH_INPUTS \
+  "ids: F * int64", "row_splits: R * int64", "weights: W * float"
 #define MISSING_ATTR \
-  Attr("missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
-#define FEATURE_ATTRS                       \
-  Attr("T: int >= 1")                       \
-      .Attr("F: int >= 1")                  \
-      .Attr("R: int >= 0")                  \
-      .Attr("W: int >= 0")                  \
-      .Attr("names: list(string) >= 1")     \
-      .Attr("tables: list(int) >= 1")       \
-      .Attr("combiners: list(string) >= 1") \
-      .Attr("ragged: list(bool) >= 1")      \
-      .Attr("weighted: list(bool) >= 1")    \
-      .Attr("salted: list(bool) >= 1")      \
-      .Attr("salts: list(int) >= 1")        \
-      .Attr("use_padding: list(bool) >= 1") \
-      .Attr("padding_ids: list(int) >= 1")  \
-      .Attr("use_default: list(bool) >= 1") \
-      .Attr("default_ids: list(int) >= 1")  \
-      .Attr("max_lengths: list(int) >= 1")
+  "missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1"
+#define FEATURE_ATTRS                                                \
+  "T: int >= 1", "F: int >= 1", "R: int >= 0", "W: int >= 0",        \
+      "names: list(string) >= 1", "tables: list(int) >= 1",          \
+      "combiners: list(string) >= 1", "ragged: list(bool) >= 1",     \
+      "weighted: list(bool) >= 1", "salted: list(bool) >= 1",        \
+      "salts: list(int) >= 1", "use_padding: list(bool) >= 1",       \
+      "padding_ids: list(int) >= 1", "use_default: list(bool) >= 1", \
+      "default_ids: list(int) >= 1", "max_lengths: list(int) >= 1"
 
 // The attributes of ops with rows of features.
-#define FEATURE_AND_DTYPE_ATTRS                               \
-  FEATURE_ATTRS.Attr("table_dtypes: " LIST_OF_DTYPES " >= 1") \
-      .Attr("feature_dtypes: " LIST_OF_DTYPES " >= 1")
+#define FEATURE_AND_DTYPE_ATTRS                           \
+  FEATURE_ATTRS, "table_dtypes: " LIST_OF_DTYPES " >= 1", \
+      "feature_dtypes: " LIST_OF_DTYPES " >= 1"
 
-REGISTER_OP("Lodestar>EmbeddingCollectionLookup")
-    .TABLE_INPUTS.BATCH_INPUTS.Input("counters: C * resource")
-    .Output("rows: feature_dtypes")
-    .Output("unique_ids: T * int64")
-    .Output("positions: T * int64")
-    .Output("winners: M * int64")
-    .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
-    .Attr("C: int >= 0")
-    .MISSING_ATTR.Attr("insert: bool = true")
-    .Attr("count: bool = true")
-    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
-    .SetIsStateful()
-    .SetShapeFn(LookupShape)
+LODESTAR_OP("EmbeddingCollectionLookup")
+    .Inputs(TABLE_INPUTS, BATCH_INPUTS, "counters: C * resource")
+    .Outputs("rows: feature_dtypes", "unique_ids: T * int64",
+             "positions: T * int64", "winners: M * int64")
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "C: int >= 0", MISSING_ATTR,
+           "insert: bool = true", "count: bool = true",
+           "admit: {'policy', 'all', 'none'} = 'policy'")
+    .Stateful(LookupShape)
     .Doc(R"doc(
 Looks up F features in T tables.
 
@@ -280,10 +254,11 @@ at 0, decrease or do not end at N, or weights do not have the shape of ids.
 RESOURCE_EXHAUSTED if out of memory; no table is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionUnique")
-    .BATCH_INPUTS.Output("unique_ids: T * int64")
-    .Output("positions: T * int64")
-    .FEATURE_ATTRS.SetShapeFn(CollectionUniqueShape)
+LODESTAR_OP("EmbeddingCollectionUnique")
+    .Inputs(BATCH_INPUTS)
+    .Outputs("unique_ids: T * int64", "positions: T * int64")
+    .Attrs(FEATURE_ATTRS)
+    .Stateless(CollectionUniqueShape)
     .Doc(R"doc(
 Returns the unique ids of T tables in F features.
 
@@ -298,14 +273,12 @@ positions: Per table, the index in unique_ids of each id of its features, after
 INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionPartitionBags")
-    .BATCH_INPUTS.Output("part_ids: N * int64")
-    .Output("part_row_splits: N * int64")
-    .Output("part_factors: N * float")
-    .Output("places: F * int64")
-    .FEATURE_ATTRS.Attr("num_parts: int >= 1")
-    .Attr("N: int >= 1")
-    .SetShapeFn(PartitionBagsShape)
+LODESTAR_OP("EmbeddingCollectionPartitionBags")
+    .Inputs(BATCH_INPUTS)
+    .Outputs("part_ids: N * int64", "part_row_splits: N * int64",
+             "part_factors: N * float", "places: F * int64")
+    .Attrs(FEATURE_ATTRS, "num_parts: int >= 1", "N: int >= 1")
+    .Stateless(PartitionBagsShape)
     .Doc(R"doc(
 Partitions bags of F features over the parts of their tables.
 
@@ -323,13 +296,12 @@ places: Per feature, the index of each id in the concatenated ids of all parts;
 INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionPool")
-    .FETCHED_INPUTS.BATCH_INPUTS.Input("default_rows: default_dtypes")
-    .Output("pooled: feature_dtypes")
-    .Output("winners: M * int64")
-    .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
-    .Attr("default_dtypes: " LIST_OF_DTYPES " >= 0")
-    .SetShapeFn(PoolShape)
+LODESTAR_OP("EmbeddingCollectionPool")
+    .Inputs(FETCHED_INPUTS, BATCH_INPUTS, "default_rows: default_dtypes")
+    .Outputs("pooled: feature_dtypes", "winners: M * int64")
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0",
+           "default_dtypes: " LIST_OF_DTYPES " >= 0")
+    .Stateless(PoolShape)
     .Doc(R"doc(
 Pools rows of F features from the rows of the unique ids of T tables.
 
@@ -347,10 +319,11 @@ INVALID_ARGUMENT as EmbeddingCollectionLookup, and if a position is not in [-1,
 U) or a shape does not match.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionPoolWeightsGradient")
-    .FETCHED_INPUTS.Input("gradients: feature_dtypes")
-    .BATCH_INPUTS.Output("weight_gradients: W * float")
-    .FEATURE_AND_DTYPE_ATTRS.SetShapeFn(WeightsGradientShape)
+LODESTAR_OP("EmbeddingCollectionPoolWeightsGradient")
+    .Inputs(FETCHED_INPUTS, "gradients: feature_dtypes", BATCH_INPUTS)
+    .Outputs("weight_gradients: W * float")
+    .Attrs(FEATURE_AND_DTYPE_ATTRS)
+    .Stateless(WeightsGradientShape)
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionPool with respect to its weights.
 
@@ -361,17 +334,13 @@ gradients: Per feature, with the shape of its rows.
 weight_gradients: As for EmbeddingCollectionWeightsGradient.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionGradient")
-    .Input("gradients: feature_dtypes")
-    .BATCH_INPUTS.Input("unique_ids: T * int64")
-    .Input("positions: T * int64")
-    .Input("winners: M * int64")
-    .Output("summed_ids: T * int64")
-    .Output("sums: table_dtypes")
-    .FEATURE_AND_DTYPE_ATTRS.Attr("M: int >= 0")
-    .Attr("dims: list(int) >= 1")
-    .Attr("deduplicated: bool")
-    .SetShapeFn(CollectionGradientShape)
+LODESTAR_OP("EmbeddingCollectionGradient")
+    .Inputs("gradients: feature_dtypes", BATCH_INPUTS, "unique_ids: T * int64",
+            "positions: T * int64", "winners: M * int64")
+    .Outputs("summed_ids: T * int64", "sums: table_dtypes")
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "dims: list(int) >= 1",
+           "deduplicated: bool")
+    .Stateless(CollectionGradientShape)
     .Doc(R"doc(
 Sums the gradients of equal ids of a table over all its features.
 
@@ -389,10 +358,11 @@ INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not match.
 
 // Reads tables but is not stateful, so that a graph can prune it if the
 // gradient of the weights is not used.
-REGISTER_OP("Lodestar>EmbeddingCollectionWeightsGradient")
-    .TABLE_INPUTS.Input("gradients: feature_dtypes")
-    .BATCH_INPUTS.Output("weight_gradients: W * float")
-    .FEATURE_AND_DTYPE_ATTRS.MISSING_ATTR.SetShapeFn(WeightsGradientShape)
+LODESTAR_OP("EmbeddingCollectionWeightsGradient")
+    .Inputs(TABLE_INPUTS, "gradients: feature_dtypes", BATCH_INPUTS)
+    .Outputs("weight_gradients: W * float")
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, MISSING_ATTR)
+    .Stateless(WeightsGradientShape)
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionLookup for its weights.
 
@@ -404,25 +374,22 @@ weight_gradients: Per weighted feature, with the shape of its weights; zeros for
   padding and for ids that max_length drops.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionCounters")
-    .Output("handle: resource")
-    .Attr("container: string = ''")
-    .Attr("shared_name: string = ''")
-    .Attr("num_features: int >= 1")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("EmbeddingCollectionCounters")
+    .Outputs("handle: resource")
+    .Attrs("container: string = ''", "shared_name: string = ''",
+           "num_features: int >= 1")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Creates lookup counters of a collection, or finds those with this name.
 
 handle: Handle of the counters.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionCount")
-    .Input("counters: resource")
-    .Input("positions: T * int64")
-    .Input("resident: T * bool")
-    .BATCH_INPUTS.FEATURE_ATTRS.SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingCollectionCount")
+    .Inputs("counters: resource", "positions: T * int64", "resident: T * bool",
+            BATCH_INPUTS)
+    .Attrs(FEATURE_ATTRS)
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Counts lookups in tables on other devices.
 
@@ -434,12 +401,11 @@ positions: Output of EmbeddingCollectionUnique.
 resident: Per table, [U], whether each of its unique ids already had a row.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCollectionStats")
-    .Input("handle: resource")
-    .Output("counts: int64")
-    .Attr("reset: bool = false")
-    .SetIsStateful()
-    .SetShapeFn(StatsShape)
+LODESTAR_OP("EmbeddingCollectionStats")
+    .Inputs("handle: resource")
+    .Outputs("counts: int64")
+    .Attrs("reset: bool = false")
+    .Stateful(Shapes("[] -> [?, 4]"))
     .Doc(R"doc(
 Returns the lookups in training, by feature.
 

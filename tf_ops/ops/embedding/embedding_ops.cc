@@ -10,84 +10,23 @@ namespace {
   "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', " \
   "'lion', 'ftrl'}"
 
-// Sets outputs `first` and first + 1 to the shapes of unique ids and positions.
-void SetUnique(InferenceContext* c, int first) {
-  c->set_output(first, c->UnknownShapeOfRank(1));
-  c->set_output(first + 1, c->UnknownShapeOfRank(1));
-}
-
-// Input 1 is the hook [0, D], input 2 ids. Output 0 has shape ids.shape + [D].
-absl::Status RowsOfIds(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0, 2}));
-  ShapeHandle rows;
-  TF_RETURN_IF_ERROR(
-      c->Concatenate(c->input(2), c->Vector(c->Dim(c->input(1), 1)), &rows));
-  c->set_output(0, rows);
-  return absl::OkStatus();
-}
-
-absl::Status FindShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(RowsOfIds(c));
-  c->set_output(1, c->input(2));
-  return absl::OkStatus();
-}
-
-absl::Status FindOrInsertShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(RowsOfIds(c));
-  SetUnique(c, 1);
-  return absl::OkStatus();
-}
-
-absl::Status FindOrInsertUniqueShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1, 1, 1}));
-  const DimensionHandle count = c->Dim(c->input(1), 0);
-  c->set_output(0, c->Matrix(count, c->UnknownDim()));
-  c->set_output(1, c->Vector(count));
-  return absl::OkStatus();
-}
-
-absl::Status UniqueShape(InferenceContext* c) {
-  SetUnique(c, 0);
-  return absl::OkStatus();
-}
-
-// Sets output 0 to [U, D], from the gradient [.., D], input 0, and unique_ids,
-// input 2.
-absl::Status GradientShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {2, kAnyRank, 1}));
-  c->set_output(0, c->Matrix(c->Dim(c->input(2), 0), c->Dim(c->input(0), 1)));
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-REGISTER_OP("Lodestar>EmbeddingVariable")
-    .Output("handle: resource")
-    .Attr("container: string = ''")
-    .Attr("shared_name: string = ''")
-    .Attr("dim: int >= 1")
-    .Attr(kRowDtype)
-    .Attr(
-        "initializer: {'zeros', 'ones', 'constant', 'uniform', 'normal', "
-        "'truncated_normal'} = 'uniform'")
-    .Attr("initializer_a: float = -0.05")
-    .Attr("initializer_b: float = 0.05")
-    .Attr("seed: int = 0")
-    .Attr("init_salt: int = 0")
-    .Attr("num_shards: int = 0")
-    .Attr("admission: {'all', 'min_count', 'counting_bloom'} = 'all'")
-    .Attr("min_count: int = 1")
-    .Attr("count_occurrences: bool = false")
-    .Attr("num_counters: int = 0")
-    .Attr("num_hashes: int = 0")
-    .Attr("max_rows: int = 0")
-    .Attr("max_rows_policy: {'lru', 'lfu'} = 'lru'")
-    .Attr("max_age: int = -1")
-    .Attr("min_norm: float = 0.0")
-    .Attr("shared_rows: int = 0")
-    .Attr("table_name: string = ''")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("EmbeddingVariable")
+    .Outputs("handle: resource")
+    .Attrs("container: string = ''", "shared_name: string = ''",
+           "dim: int >= 1", kRowDtype,
+           "initializer: {'zeros', 'ones', 'constant', 'uniform', 'normal', "
+           "'truncated_normal'} = 'uniform'",
+           "initializer_a: float = -0.05", "initializer_b: float = 0.05",
+           "seed: int = 0", "init_salt: int = 0", "num_shards: int = 0",
+           "admission: {'all', 'min_count', 'counting_bloom'} = 'all'",
+           "min_count: int = 1", "count_occurrences: bool = false",
+           "num_counters: int = 0", "num_hashes: int = 0", "max_rows: int = 0",
+           "max_rows_policy: {'lru', 'lfu'} = 'lru'", "max_age: int = -1",
+           "min_norm: float = 0.0", "shared_rows: int = 0",
+           "table_name: string = ''")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Creates an embedding variable, or finds the one with this name.
 
@@ -115,19 +54,14 @@ INVALID_ARGUMENT if a variable with this name has another dim or dtype, or a
 value is out of range.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingFind")
-    .Input("handle: resource")
-    .Input("hook: dtype")
-    .Input("ids: int64")
-    .Input("missing_row: dtype")
-    .Output("rows: dtype")
-    .Output("found: bool")
-    .Attr(kRowDtype)
-    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
-    .Attr("use_padding: bool = false")
-    .Attr("padding_id: int = 0")
-    .SetIsStateful()
-    .SetShapeFn(FindShape)
+LODESTAR_OP("EmbeddingFind")
+    .Inputs("handle: resource", "hook: dtype", "ids: int64",
+            "missing_row: dtype")
+    .Outputs("rows: dtype", "found: bool")
+    .Attrs(kRowDtype,
+           "missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'",
+           "use_padding: bool = false", "padding_id: int = 0")
+    .Stateful(Shapes("[], [?, d], [...i] -> [...i, d], [...i]"))
     .Doc(R"doc(
 Reads rows, without writing.
 
@@ -139,23 +73,15 @@ found: ids.shape.
 padding_id: Reads zeros and counts as not found, if use_padding.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingFindOrInsert")
-    .Input("handle: resource")
-    .Input("hook: dtype")
-    .Input("ids: int64")
-    .Input("missing_row: dtype")
-    .Output("rows: dtype")
-    .Output("unique_ids: int64")
-    .Output("positions: int64")
-    .Attr(kRowDtype)
-    .Attr("insert: bool = true")
-    .Attr("count: bool = true")
-    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
-    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
-    .Attr("use_padding: bool = false")
-    .Attr("padding_id: int = 0")
-    .SetIsStateful()
-    .SetShapeFn(FindOrInsertShape)
+LODESTAR_OP("EmbeddingFindOrInsert")
+    .Inputs("handle: resource", "hook: dtype", "ids: int64",
+            "missing_row: dtype")
+    .Outputs("rows: dtype", "unique_ids: int64", "positions: int64")
+    .Attrs(kRowDtype, "insert: bool = true", "count: bool = true",
+           "admit: {'policy', 'all', 'none'} = 'policy'",
+           "missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'",
+           "use_padding: bool = false", "padding_id: int = 0")
+    .Stateful(Shapes("[], [?, d], [...i] -> [...i, d], [?], [?]"))
     .Doc(R"doc(
 Reads rows, and inserts missing ones first.
 
@@ -172,20 +98,14 @@ admit: Which missing ids get a row: those that admission admits, all, or none.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingFindOrInsertUnique")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("occurrences: int64")
-    .Input("missing_row: dtype")
-    .Output("rows: dtype")
-    .Output("resident: bool")
-    .Attr(kRowDtype)
-    .Attr("insert: bool = true")
-    .Attr("count: bool = true")
-    .Attr("admit: {'policy', 'all', 'none'} = 'policy'")
-    .Attr("missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
-    .SetIsStateful()
-    .SetShapeFn(FindOrInsertUniqueShape)
+LODESTAR_OP("EmbeddingFindOrInsertUnique")
+    .Inputs("handle: resource", "ids: int64", "occurrences: int64",
+            "missing_row: dtype")
+    .Outputs("rows: dtype", "resident: bool")
+    .Attrs(kRowDtype, "insert: bool = true", "count: bool = true",
+           "admit: {'policy', 'all', 'none'} = 'policy'",
+           "missing: {'zeros', 'initial', 'vector', 'shared'} = 'zeros'")
+    .Stateful(Shapes("[], [n], [?], [?] -> [n, ?], [n]"))
     .Doc(R"doc(
 Implements EmbeddingFindOrInsert for unique ids.
 
@@ -201,13 +121,11 @@ INVALID_ARGUMENT if an id occurs twice.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingUnique")
-    .Input("ids: int64")
-    .Output("unique_ids: int64")
-    .Output("positions: int64")
-    .Attr("use_padding: bool = false")
-    .Attr("padding_id: int = 0")
-    .SetShapeFn(UniqueShape)
+LODESTAR_OP("EmbeddingUnique")
+    .Inputs("ids: int64")
+    .Outputs("unique_ids: int64", "positions: int64")
+    .Attrs("use_padding: bool = false", "padding_id: int = 0")
+    .Stateless(Shapes("* -> [?], [?]"))
     .Doc(R"doc(
 Returns the unique ids, in order of first occurrence.
 
@@ -216,13 +134,11 @@ unique_ids: [U], without padding.
 positions: [N], the index of each id in unique_ids, -1 for padding.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingGradient")
-    .Input("gradient: dtype")
-    .Input("positions: int64")
-    .Input("unique_ids: int64")
-    .Output("sums: dtype")
-    .Attr(kRowDtype)
-    .SetShapeFn(GradientShape)
+LODESTAR_OP("EmbeddingGradient")
+    .Inputs("gradient: dtype", "positions: int64", "unique_ids: int64")
+    .Outputs("sums: dtype")
+    .Attrs(kRowDtype)
+    .Stateless(Shapes("[?, d], *, [u] -> [u, d]"))
     .Doc(R"doc(
 Sums the gradients of equal ids, in batch order.
 
@@ -249,16 +165,11 @@ absl::Status ApplyAllShape(InferenceContext* c) {
   return CheckRanks(c, ranks);
 }
 
-REGISTER_OP("Lodestar>EmbeddingCheckApply")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("gradients: slot_dtype")
-    .Attr(kSlotDtype)
-    .Attr("optimizer: string")
-    .Attr("slot_names: list(string) = []")
-    .Attr("additions: int >= 0 = 0")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 2}))
+LODESTAR_OP("EmbeddingCheckApply")
+    .Inputs("handle: resource", "ids: int64", "gradients: slot_dtype")
+    .Attrs(kSlotDtype, "optimizer: string", "slot_names: list(string) = []",
+           "additions: int >= 0 = 0")
+    .Stateful(ScalarOutputs({0, 1, 2}))
     .Doc(R"doc(
 Performs the checks of an update with nonfinite = 'raise', and writes nothing.
 
@@ -277,20 +188,14 @@ their range.
 FAILED_PRECONDITION if the rows have another optimizer's slots.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingApply")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("gradients: slot_dtype")
-    .Input("hyperparameters: float")
-    .Input("next_step: int64")
-    .Attr(kSlotDtype)
-    .Attr("optimizer: " LODESTAR_OPTIMIZERS)
-    .Attr("slot_inits: list(float) >= 0")
-    .Attr("create_missing: bool = false")
-    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
-    .Attr("inside_step: bool = false")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0}))
+LODESTAR_OP("EmbeddingApply")
+    .Inputs("handle: resource", "ids: int64", "gradients: slot_dtype",
+            "hyperparameters: float", "next_step: int64")
+    .Attrs(kSlotDtype, "optimizer: " LODESTAR_OPTIMIZERS,
+           "slot_inits: list(float) >= 0", "create_missing: bool = false",
+           "nonfinite: {'raise', 'skip', 'pass'} = 'raise'",
+           "inside_step: bool = false")
+    .Stateful(ScalarOutputs({0, 1, 2, 1, 0}))
     .Doc(R"doc(
 Updates rows and their optimizer slots by their gradients.
 
@@ -312,20 +217,15 @@ FAILED_PRECONDITION if the rows have another optimizer's slots.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingApplyAll")
-    .Input("handles: num_tables * resource")
-    .Input("ids: num_tables * int64")
-    .Input("gradients: slot_dtypes")
-    .Input("hyperparameters: num_tables * float")
-    .Input("next_steps: num_tables * int64")
-    .Attr("num_tables: int >= 1")
-    .Attr("slot_dtypes: list({float, double}) >= 1")
-    .Attr("optimizers: list(" LODESTAR_OPTIMIZERS ")")
-    .Attr("slot_inits: list(float) >= 0")
-    .Attr("create_missing: list(bool)")
-    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
-    .SetIsStateful()
-    .SetShapeFn(ApplyAllShape)
+LODESTAR_OP("EmbeddingApplyAll")
+    .Inputs("handles: num_tables * resource", "ids: num_tables * int64",
+            "gradients: slot_dtypes", "hyperparameters: num_tables * float",
+            "next_steps: num_tables * int64")
+    .Attrs("num_tables: int >= 1", "slot_dtypes: list({float, double}) >= 1",
+           "optimizers: list(" LODESTAR_OPTIMIZERS ")",
+           "slot_inits: list(float) >= 0", "create_missing: list(bool)",
+           "nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .Stateful(ApplyAllShape)
     .Doc(R"doc(
 Applies EmbeddingApply to several variables, atomically and as one step.
 
@@ -337,22 +237,14 @@ INVALID_ARGUMENT, FAILED_PRECONDITION, RESOURCE_EXHAUSTED as EmbeddingApply,
 with the name of the variable; no row is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingStage")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("gradients: slot_dtype")
-    .Input("hyperparameters: float")
-    .Input("next_step: int64")
-    .Input("log: resource")
-    .Input("attempt: int64")
-    .Input("attempt_name: int64")
-    .Attr(kSlotDtype)
-    .Attr("optimizer: " LODESTAR_OPTIMIZERS)
-    .Attr("slot_inits: list(float) >= 0")
-    .Attr("create_missing: bool = false")
-    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 2, 1, 0, 0, 1, 0}))
+LODESTAR_OP("EmbeddingStage")
+    .Inputs("handle: resource", "ids: int64", "gradients: slot_dtype",
+            "hyperparameters: float", "next_step: int64", "log: resource",
+            "attempt: int64", "attempt_name: int64")
+    .Attrs(kSlotDtype, "optimizer: " LODESTAR_OPTIMIZERS,
+           "slot_inits: list(float) >= 0", "create_missing: bool = false",
+           "nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .Stateful(ScalarOutputs({0, 1, 2, 1, 0, 0, 1, 0}))
     .Doc(R"doc(
 Checks the update of an EmbeddingApply, and stages it for CommitUpdate.
 

@@ -48,12 +48,11 @@ absl::Status AssembleShape(InferenceContext* c) {
 
 }  // namespace
 
-REGISTER_OP("Lodestar>EmbeddingPartition")
-    .Input("ids: int64")
-    .Output("parts: num_parts * int64")
-    .Output("places: int64")
-    .Attr("num_parts: int >= 1")
-    .SetShapeFn(PartitionShape)
+LODESTAR_OP("EmbeddingPartition")
+    .Inputs("ids: int64")
+    .Outputs("parts: num_parts * int64", "places: int64")
+    .Attrs("num_parts: int >= 1")
+    .Stateless(PartitionShape)
     .Doc(R"doc(
 Partitions ids over the parts of a table.
 
@@ -64,15 +63,12 @@ parts: The ids of each part.
 places: [N], the index of each id in the concatenated ids of all parts.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingPartitionRows")
-    .Input("ids: int64")
-    .Input("rows: T")
-    .Output("part_ids: num_parts * int64")
-    .Output("part_rows: num_parts * T")
-    .Output("places: int64")
-    .Attr("num_parts: int >= 1")
-    .Attr(kRowAttr)
-    .SetShapeFn(PartitionRowsShape)
+LODESTAR_OP("EmbeddingPartitionRows")
+    .Inputs("ids: int64", "rows: T")
+    .Outputs("part_ids: num_parts * int64", "part_rows: num_parts * T",
+             "places: int64")
+    .Attrs("num_parts: int >= 1", kRowAttr)
+    .Stateless(PartitionRowsShape)
     .Doc(R"doc(
 Partitions ids like EmbeddingPartition, together with their rows.
 
@@ -84,13 +80,11 @@ places: As for EmbeddingPartition.
 INVALID_ARGUMENT if the numbers of rows and ids differ.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingAssemble")
-    .Input("rows: num_parts * T")
-    .Input("places: int64")
-    .Output("assembled: T")
-    .Attr("num_parts: int >= 1")
-    .Attr(kRowAttr)
-    .SetShapeFn(AssembleShape)
+LODESTAR_OP("EmbeddingAssemble")
+    .Inputs("rows: num_parts * T", "places: int64")
+    .Outputs("assembled: T")
+    .Attrs("num_parts: int >= 1", kRowAttr)
+    .Stateless(AssembleShape)
     .Doc(R"doc(
 Assembles rows of parts in the order of the ids before EmbeddingPartition.
 

@@ -32,13 +32,10 @@ absl::Status ExportShape(InferenceContext* c) {
 
 }  // namespace
 
-REGISTER_OP("Lodestar>EmbeddingInsertOrAssign")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("rows: dtype")
-    .Attr(kRowDtype)
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingInsertOrAssign")
+    .Inputs("handle: resource", "ids: int64", "rows: dtype")
+    .Attrs(kRowDtype)
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Sets the rows of ids, inserting missing ones.
 
@@ -47,12 +44,10 @@ rows: [N, D], of the variable's dtype.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingRemove")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Output("count: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingRemove")
+    .Inputs("handle: resource", "ids: int64")
+    .Outputs("count: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes the rows of ids.
 
@@ -60,19 +55,17 @@ ids: Any shape; ids without a row are ignored.
 count: The number of removed rows.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingSize")
-    .Input("handle: resource")
-    .Output("size: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingSize")
+    .Inputs("handle: resource")
+    .Outputs("size: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Returns the number of rows.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingClear")
-    .Input("handle: resource")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingClear")
+    .Inputs("handle: resource")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes all rows and keeps their memory for later rows. Pending ids and the
 filter that counts them are cleared, and shared rows reset to their initial
@@ -80,16 +73,13 @@ values. The step and the events of EmbeddingStats are kept. Waits for the end of
 a snapshot.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingRestartSlots")
-    .Input("handle: resource")
-    .Output("former: string")
-    .Output("fits: bool")
-    .Attr("optimizer: string")
-    .Attr("slot_names: list(string) = []")
-    .Attr("slot_inits: list(float) >= 0")
-    .Attr("keep: {'none', 'equal', 'all'} = 'none'")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingRestartSlots")
+    .Inputs("handle: resource")
+    .Outputs("former: string", "fits: bool")
+    .Attrs("optimizer: string", "slot_names: list(string) = []",
+           "slot_inits: list(float) >= 0",
+           "keep: {'none', 'equal', 'all'} = 'none'")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Replaces the optimizer slots by initial ones for a new optimizer.
 
@@ -109,20 +99,18 @@ FAILED_PRECONDITION if steps overlap for a minute without a gap.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingRemoveAll")
-    .Input("handle: resource")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingRemoveAll")
+    .Inputs("handle: resource")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes all rows, and nothing else, at the end of a step. Works row by row, so
 unlike EmbeddingClear it does not wait for the end of a snapshot.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingCompact")
-    .Input("handle: resource")
-    .Output("bytes: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingCompact")
+    .Inputs("handle: resource")
+    .Outputs("bytes: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Returns the memory of removed rows to the system.
 
@@ -130,16 +118,10 @@ bytes: The decrease of the bytes in EmbeddingStats.
 RESOURCE_EXHAUSTED if out of memory; rows and counters are not changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingFrequency")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Output("frequencies: int64")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      c->set_output(0, c->input(1));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("EmbeddingFrequency")
+    .Inputs("handle: resource", "ids: int64")
+    .Outputs("frequencies: int64")
+    .Stateful(Shapes("[], [...i] -> [...i]"))
     .Doc(R"doc(
 Returns the frequency of each id: its number of steps or occurrences, after
 decay; 0 without a row.
@@ -148,44 +130,33 @@ ids: Any shape.
 frequencies: ids.shape.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingStep")
-    .Input("handle: resource")
-    .Output("step: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingStep")
+    .Inputs("handle: resource")
+    .Outputs("step: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Returns the variable's step.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingSetStep")
-    .Input("handle: resource")
-    .Input("step: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingSetStep")
+    .Inputs("handle: resource", "step: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Sets the variable's step. From then on EmbeddingApply does not change it.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingReleaseStep")
-    .Input("handle: resource")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingReleaseStep")
+    .Inputs("handle: resource")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Lets EmbeddingApply advance the step again, after EmbeddingSetStep.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingStats")
-    .Input("handle: resource")
-    .Output("stats: int64")
-    .Output("shards: int64")
-    .Attr("reset: bool = false")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      c->set_output(0, c->Vector(22));
-      c->set_output(1, c->Matrix(c->UnknownDim(), 2));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("EmbeddingStats")
+    .Inputs("handle: resource")
+    .Outputs("stats: int64", "shards: int64")
+    .Attrs("reset: bool = false")
+    .Stateful(Shapes("[] -> [22], [?, 2]"))
     .Doc(R"doc(
 Returns counters of the variable.
 
@@ -200,30 +171,13 @@ shards: [S, 2], rows and bytes of each shard.
 reset: Whether to reset the events to 0.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingInspect")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Output("rows: dtype")
-    .Output("slots: slot_dtype")
-    .Output("slot_names: string")
-    .Output("frequencies: int64")
-    .Output("last_seen: int64")
-    .Output("shards: int64")
-    .Output("states: int64")
-    .Attr(kRowDtype)
-    .Attr(kSlotDtype)
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 1}));
-      const DimensionHandle n = c->Dim(c->input(1), 0);
-      const DimensionHandle dim = c->UnknownDim();
-      const DimensionHandle slots = c->UnknownDim();
-      c->set_output(0, c->Matrix(n, dim));
-      c->set_output(1, c->MakeShape({slots, n, dim}));
-      c->set_output(2, c->Vector(slots));
-      for (int i = 3; i < 7; ++i) c->set_output(i, c->Vector(n));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("EmbeddingInspect")
+    .Inputs("handle: resource", "ids: int64")
+    .Outputs("rows: dtype", "slots: slot_dtype", "slot_names: string",
+             "frequencies: int64", "last_seen: int64", "shards: int64",
+             "states: int64")
+    .Attrs(kRowDtype, kSlotDtype)
+    .Stateful(Shapes("[], [n] -> [n, d], [s, n, d], [s], [n], [n], [n], [n]"))
     .Doc(R"doc(
 Returns the state of some ids, without changing it.
 
@@ -238,16 +192,13 @@ states: [N], 0 missing, 1 pending, 2 resident.
 RESOURCE_EXHAUSTED if out of memory.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingEvict")
-    .Input("handle: resource")
-    .Output("count: int64")
-    .Attr("own_policy: bool = true")
-    .Attr("max_rows: int = 0")
-    .Attr("max_rows_policy: {'lru', 'lfu'} = 'lru'")
-    .Attr("max_age: int = -1")
-    .Attr("min_norm: float = 0.0")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingEvict")
+    .Inputs("handle: resource")
+    .Outputs("count: int64")
+    .Attrs("own_policy: bool = true", "max_rows: int = 0",
+           "max_rows_policy: {'lru', 'lfu'} = 'lru'", "max_age: int = -1",
+           "min_norm: float = 0.0")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes rows by a policy, except those seen in this step.
 
@@ -261,11 +212,9 @@ min_norm: Removes rows with a smaller Euclidean norm; 0: none.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingDecayFrequencies")
-    .Input("handle: resource")
-    .Input("rate: double")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingDecayFrequencies")
+    .Inputs("handle: resource", "rate: double")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Multiplies frequencies by a rate, rounding down. Those of ids seen in this step
 stay positive.
@@ -275,29 +224,17 @@ INVALID_ARGUMENT if the rate is out of range.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingExport")
-    .Input("handle: resource")
-    .Output("ids: int64")
-    .Output("rows: dtype")
-    .Output("slots: slot_dtype")
-    .Output("frequencies: int64")
-    .Output("last_seen: int64")
-    .Output("optimizer: string")
-    .Output("slot_names: string")
-    .Output("slot_inits: float")
-    .Output("counters: int64")
-    .Output("pending_ids: int64")
-    .Output("pending_sightings: int64")
-    .Output("pending_last_seen: int64")
-    .Output("sketch: uint8")
-    .Output("shared_rows: dtype")
-    .Output("shared_slots: slot_dtype")
-    .Attr(kRowDtype)
-    .Attr(kSlotDtype)
-    .Attr("optimizer_slots: bool = true")
-    .Attr("with_rows: bool = true")
-    .SetIsStateful()
-    .SetShapeFn(ExportShape)
+LODESTAR_OP("EmbeddingExport")
+    .Inputs("handle: resource")
+    .Outputs("ids: int64", "rows: dtype", "slots: slot_dtype",
+             "frequencies: int64", "last_seen: int64", "optimizer: string",
+             "slot_names: string", "slot_inits: float", "counters: int64",
+             "pending_ids: int64", "pending_sightings: int64",
+             "pending_last_seen: int64", "sketch: uint8", "shared_rows: dtype",
+             "shared_slots: slot_dtype")
+    .Attrs(kRowDtype, kSlotDtype, "optimizer_slots: bool = true",
+           "with_rows: bool = true")
+    .Stateful(ExportShape)
     .Doc(R"doc(
 Returns the complete state of a variable; of its rows only the ids unless
 with_rows.
@@ -320,28 +257,15 @@ shared_rows: [R, D].
 shared_slots: [S, R, D].
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingImport")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("rows: dtype")
-    .Input("slots: slot_dtype")
-    .Input("frequencies: int64")
-    .Input("last_seen: int64")
-    .Input("optimizer: string")
-    .Input("slot_names: string")
-    .Input("slot_inits: float")
-    .Input("counters: int64")
-    .Input("pending_ids: int64")
-    .Input("pending_sightings: int64")
-    .Input("pending_last_seen: int64")
-    .Input("sketch: uint8")
-    .Input("shared_rows: dtype")
-    .Input("shared_slots: slot_dtype")
-    .Attr(kRowDtype)
-    .Attr(kSlotDtype)
-    .Attr("mode: {'replace', 'merge'} = 'replace'")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EmbeddingImport")
+    .Inputs("handle: resource", "ids: int64", "rows: dtype",
+            "slots: slot_dtype", "frequencies: int64", "last_seen: int64",
+            "optimizer: string", "slot_names: string", "slot_inits: float",
+            "counters: int64", "pending_ids: int64", "pending_sightings: int64",
+            "pending_last_seen: int64", "sketch: uint8", "shared_rows: dtype",
+            "shared_slots: slot_dtype")
+    .Attrs(kRowDtype, kSlotDtype, "mode: {'replace', 'merge'} = 'replace'")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Imports the outputs of EmbeddingExport, in any order of ids.
 

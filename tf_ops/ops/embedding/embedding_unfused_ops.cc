@@ -31,37 +31,17 @@ absl::Status GatherForUpdateShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status AssignIfUnchangedShape(InferenceContext* c) {
-  ShapeHandle ids;
-  ShapeHandle unused;
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0, kAnyRank, kAnyRank, kAnyRank, 2, 3, 0}));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &ids));
-  TF_RETURN_IF_ERROR(c->Merge(c->input(2), ids, &unused));
-  TF_RETURN_IF_ERROR(c->Merge(c->input(3), ids, &unused));
-  c->set_output(0, ids);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-REGISTER_OP("Lodestar>EmbeddingGatherForUpdate")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("shared: bool")
-    .Input("gradients: slot_dtype")
-    .Output("row_ids: int64")
-    .Output("row_shared: bool")
-    .Output("row_gradients: slot_dtype")
-    .Output("rows: slot_dtype")
-    .Output("slots: slot_dtype")
-    .Output("versions: int64")
-    .Attr(kSlotDtype)
-    .Attr("optimizer: string")
-    .Attr("slot_names: list(string) = []")
-    .Attr("slot_inits: list(float) = []")
-    .Attr("nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
-    .SetIsStateful()
-    .SetShapeFn(GatherForUpdateShape)
+LODESTAR_OP("EmbeddingGatherForUpdate")
+    .Inputs("handle: resource", "ids: int64", "shared: bool",
+            "gradients: slot_dtype")
+    .Outputs("row_ids: int64", "row_shared: bool", "row_gradients: slot_dtype",
+             "rows: slot_dtype", "slots: slot_dtype", "versions: int64")
+    .Attrs(kSlotDtype, "optimizer: string", "slot_names: list(string) = []",
+           "slot_inits: list(float) = []",
+           "nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+    .Stateful(GatherForUpdateShape)
     .Doc(R"doc(
 Gathers rows and their optimizer slots for an update that other ops compute and
 EmbeddingAssignIfUnchanged writes. Attaches the optimizer.
@@ -84,20 +64,12 @@ FAILED_PRECONDITION if the rows have another optimizer's slots.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
-REGISTER_OP("Lodestar>EmbeddingAssignIfUnchanged")
-    .Input("handle: resource")
-    .Input("ids: int64")
-    .Input("shared: bool")
-    .Input("versions: int64")
-    .Input("rows: slot_dtype")
-    .Input("slots: slot_dtype")
-    .Input("next_step: int64")
-    .Output("changed: bool")
-    .Attr(kSlotDtype)
-    .Attr("optimizer: string")
-    .Attr("slot_names: list(string) = []")
-    .SetIsStateful()
-    .SetShapeFn(AssignIfUnchangedShape)
+LODESTAR_OP("EmbeddingAssignIfUnchanged")
+    .Inputs("handle: resource", "ids: int64", "shared: bool", "versions: int64",
+            "rows: slot_dtype", "slots: slot_dtype", "next_step: int64")
+    .Outputs("changed: bool")
+    .Attrs(kSlotDtype, "optimizer: string", "slot_names: list(string) = []")
+    .Stateful(Shapes("[], [k], [k], [k], [?, ?], [?, ?, ?], [] -> [k]"))
     .Doc(R"doc(
 Writes rows and optimizer slots of EmbeddingGatherForUpdate, except rows that
 have changed since.

@@ -2,29 +2,26 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>BeginStep")
-    .Input("handles: num_tables * resource")
-    .Output("step: variant")
-    .Attr("num_tables: int >= 1")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("BeginStep")
+    .Inputs("handles: num_tables * resource")
+    .Outputs("step: variant")
+    .Attrs("num_tables: int >= 1")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
-Begins an optimizer step that consists of several ops. A snapshot, of these or
-other variables, contains all of them or none. Waits, without blocking a thread,
-for a snapshot that is starting, and for the disk if a snapshot has reached its
-memory limit.
+Begins an optimizer step that consists of several ops. A snapshot of any of the
+variables contains all of them or none. Waits, without blocking a thread, for a
+snapshot of these variables that is starting, and for the disk if such a
+snapshot has reached its memory limit.
 
-handles: The variables that the step updates. Only determines the order of ops.
+handles: All variables that the step updates.
 step: A scalar, for EndStep. Dropping it ends the step.
 )doc");
 
-REGISTER_OP("Lodestar>EndStep")
-    .Input("step: variant")
-    .Input("handles: num_tables * resource")
-    .Input("next_steps: num_tables * int64")
-    .Attr("num_tables: int >= 0 = 0")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("EndStep")
+    .Inputs("step: variant", "handles: num_tables * resource",
+            "next_steps: num_tables * int64")
+    .Attrs("num_tables: int >= 0 = 0")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Ends a step of BeginStep, unless it has ended.
 

@@ -2,18 +2,10 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>HashText")
-    .Input("data: uint8")
-    .Input("offsets: int64")
-    .Input("prefix: string")
-    .Output("hashes: int64")
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {1, 1, 0}));
-      DimensionHandle count;
-      TF_RETURN_IF_ERROR(c->Subtract(c->Dim(c->input(1), 0), 1, &count));
-      c->set_output(0, c->Vector(count));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("HashText")
+    .Inputs("data: uint8", "offsets: int64", "prefix: string")
+    .Outputs("hashes: int64")
+    .Stateless(Shapes("[?], [b + 1], [] -> [b]"))
     .Doc(R"doc(
 Hashes strings that are stored as the bytes and offsets of an Arrow array.
 

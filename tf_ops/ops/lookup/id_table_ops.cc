@@ -4,31 +4,11 @@
   "{string, int8, int16, int32, int64, uint8, uint16, uint32, uint64}"
 
 namespace lodestar {
-namespace {
-
-// Output 0 has the shape of the keys.
-absl::Status ValuesOfKeys(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-  c->set_output(0, c->input(1));
-  return absl::OkStatus();
-}
-
-absl::Status KeysAndValues(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-  ShapeHandle unused;
-  return c->Merge(c->input(1), c->input(2), &unused);
-}
-
-}  // namespace
-
-REGISTER_OP("Lodestar>IdTable")
-    .Output("handle: resource")
-    .Attr("container: string = ''")
-    .Attr("shared_name: string = ''")
-    .Attr("key_dtype: " LODESTAR_KEY_TYPES)
-    .Attr("mutable: bool = false")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("IdTable")
+    .Outputs("handle: resource")
+    .Attrs("container: string = ''", "shared_name: string = ''",
+           "key_dtype: " LODESTAR_KEY_TYPES, "mutable: bool = false")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Creates a table from keys to int64 ids, or finds the one with this name.
 
@@ -40,17 +20,11 @@ mutable: Whether insert and remove are allowed after the import.
 INVALID_ARGUMENT if the table with this name has another key_dtype.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableFind")
-    .Input("handle: resource")
-    .Input("keys: Tin")
-    .Input("default_value: int64")
-    .Output("values: int64")
-    .Attr("Tin: " LODESTAR_KEY_TYPES)
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0, kAnyRank, 0}));
-      return ValuesOfKeys(c);
-    })
+LODESTAR_OP("IdTableFind")
+    .Inputs("handle: resource", "keys: Tin", "default_value: int64")
+    .Outputs("values: int64")
+    .Attrs("Tin: " LODESTAR_KEY_TYPES)
+    .Stateful(Shapes("[], [...k], [] -> [...k]"))
     .Doc(R"doc(
 Returns the ids of keys.
 
@@ -61,17 +35,14 @@ FAILED_PRECONDITION before the first import into the table.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableFindOrHash")
-    .Input("handle: resource")
-    .Input("keys: Tin")
-    .Output("values: int64")
-    .Attr("Tin: " LODESTAR_KEY_TYPES)
-    .Attr("num_oov_buckets: int >= 1")
-    .Attr("first_bucket: int >= -1 = -1")
-    .Attr("hasher: {'fasthash', 'stronghash', 'legacy'} = 'fasthash'")
-    .Attr("hasher_key: list(int) >= 0 = []")
-    .SetIsStateful()
-    .SetShapeFn(ValuesOfKeys)
+LODESTAR_OP("IdTableFindOrHash")
+    .Inputs("handle: resource", "keys: Tin")
+    .Outputs("values: int64")
+    .Attrs("Tin: " LODESTAR_KEY_TYPES, "num_oov_buckets: int >= 1",
+           "first_bucket: int >= -1 = -1",
+           "hasher: {'fasthash', 'stronghash', 'legacy'} = 'fasthash'",
+           "hasher_key: list(int) >= 0 = []")
+    .Stateful(Shapes("[], [...k] -> [...k]"))
     .Doc(R"doc(
 Returns the ids of keys, and buckets for missing keys.
 
@@ -85,13 +56,10 @@ FAILED_PRECONDITION before the first import into the table.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableInsert")
-    .Input("handle: resource")
-    .Input("keys: Tin")
-    .Input("values: int64")
-    .Attr("Tin: " LODESTAR_KEY_TYPES)
-    .SetIsStateful()
-    .SetShapeFn(KeysAndValues)
+LODESTAR_OP("IdTableInsert")
+    .Inputs("handle: resource", "keys: Tin", "values: int64")
+    .Attrs("Tin: " LODESTAR_KEY_TYPES)
+    .Stateful(Shapes("[], [...k], [...k]"))
     .Doc(R"doc(
 Inserts keys into a mutable table, or changes their ids.
 
@@ -102,12 +70,10 @@ RESOURCE_EXHAUSTED if out of memory; the table is not changed then.
 INVALID_ARGUMENT if keys are not of the table's key_dtype, or the shapes differ.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableRemove")
-    .Input("handle: resource")
-    .Input("keys: Tin")
-    .Attr("Tin: " LODESTAR_KEY_TYPES)
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("IdTableRemove")
+    .Inputs("handle: resource", "keys: Tin")
+    .Attrs("Tin: " LODESTAR_KEY_TYPES)
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Removes keys from a mutable table.
 
@@ -116,13 +82,10 @@ FAILED_PRECONDITION if the table is not mutable.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableImport")
-    .Input("handle: resource")
-    .Input("keys: Tin")
-    .Input("values: int64")
-    .Attr("Tin: " LODESTAR_KEY_TYPES)
-    .SetIsStateful()
-    .SetShapeFn(KeysAndValues)
+LODESTAR_OP("IdTableImport")
+    .Inputs("handle: resource", "keys: Tin", "values: int64")
+    .Attrs("Tin: " LODESTAR_KEY_TYPES)
+    .Stateful(Shapes("[], [...k], [...k]"))
     .Doc(R"doc(
 Replaces the contents of the table.
 
@@ -133,15 +96,11 @@ then.
 RESOURCE_EXHAUSTED if out of memory; the table is not changed then.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableImportFile")
-    .Input("handle: resource")
-    .Input("path: string")
-    .Attr("key_column: int >= -2 = -2")
-    .Attr("value_column: int >= -2 = -1")
-    .Attr("delimiter: string = '\t'")
-    .Attr("vocab_size: int >= -1 = -1")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 0}))
+LODESTAR_OP("IdTableImportFile")
+    .Inputs("handle: resource", "path: string")
+    .Attrs("key_column: int >= -2 = -2", "value_column: int >= -2 = -1",
+           "delimiter: string = '\t'", "vocab_size: int >= -1 = -1")
+    .Stateful(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Replaces the contents of the table by the keys of a text file.
 
@@ -158,19 +117,11 @@ if it cannot be read. RESOURCE_EXHAUSTED if out of memory. The table is not
 changed after an error.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableExport")
-    .Input("handle: resource")
-    .Output("keys: Tkeys")
-    .Output("values: int64")
-    .Attr("Tkeys: " LODESTAR_KEY_TYPES)
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      const DimensionHandle n = c->UnknownDim();
-      c->set_output(0, c->Vector(n));
-      c->set_output(1, c->Vector(n));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("IdTableExport")
+    .Inputs("handle: resource")
+    .Outputs("keys: Tkeys", "values: int64")
+    .Attrs("Tkeys: " LODESTAR_KEY_TYPES)
+    .Stateful(Shapes("[] -> [n], [n]"))
     .Doc(R"doc(
 Returns all keys and ids.
 
@@ -179,11 +130,10 @@ values: [N].
 INVALID_ARGUMENT if Tkeys is not the table's key_dtype.
 )doc");
 
-REGISTER_OP("Lodestar>IdTableSize")
-    .Input("handle: resource")
-    .Output("size: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("IdTableSize")
+    .Inputs("handle: resource")
+    .Outputs("size: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Returns the number of keys.
 )doc");

@@ -2,17 +2,10 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>CheckExamples")
-    .Input("names: string")
-    .Input("examples: string")
-    .Output("same: string")
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {1, 1}));
-      ShapeHandle shape;
-      TF_RETURN_IF_ERROR(c->Merge(c->input(0), c->input(1), &shape));
-      c->set_output(0, shape);
-      return absl::OkStatus();
-    })
+LODESTAR_OP("CheckExamples")
+    .Inputs("names: string", "examples: string")
+    .Outputs("same: string")
+    .Stateless(Shapes("[b], [b] -> [b]"))
     .Doc(R"doc(
 Returns `examples` if each has the structure of a tf.Example.
 

@@ -2,13 +2,12 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>CutBuffer")
-    .Input("buffer: uint8")
-    .Input("places: int64")
-    .Output("pieces: output_types")
-    .Attr("output_types: list({int64, float}) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("CutBuffer")
+    .Inputs("buffer: uint8", "places: int64")
+    .Outputs("pieces: output_types")
+    .Attrs("output_types: list({int64, float}) >= 1",
+           "output_shapes: list(shape) >= 1")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {1, 2}));
       return OutputsOfAttribute(c);
     })

@@ -2,14 +2,11 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>EncodeRagged")
-    .Input("like: variant")
-    .Input("values: T")
-    .Input("row_splits: N * int64")
-    .Output("encoded: N * variant")
-    .Attr("T: list({int64, float}) >= 1")
-    .Attr("N: int >= 1")
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("EncodeRagged")
+    .Inputs("like: variant", "values: T", "row_splits: N * int64")
+    .Outputs("encoded: N * variant")
+    .Attrs("T: list({int64, float}) >= 1", "N: int >= 1")
+    .Stateless(ScalarOutputs({0}))
     .Doc(R"doc(
 Encodes RaggedTensors like RaggedTensorToVariant, without reading the
 row_splits, which must be valid.

@@ -2,24 +2,12 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>IndexText")
-    .Input("filename: string")
-    .Input("block_bytes: int64")
-    .Input("delimiter: string")
-    .Input("quote: string")
-    .Output("offsets: int64")
-    .Output("records: int64")
-    .Output("size: int64")
-    .Output("ends_with_newline: bool")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0, 0, 0}));
-      c->set_output(0, c->Vector(InferenceContext::kUnknownDim));
-      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
-      c->set_output(2, c->Scalar());
-      c->set_output(3, c->Scalar());
-      return absl::OkStatus();
-    })
+LODESTAR_OP("IndexText")
+    .Inputs("filename: string", "block_bytes: int64", "delimiter: string",
+            "quote: string")
+    .Outputs("offsets: int64", "records: int64", "size: int64",
+             "ends_with_newline: bool")
+    .Stateful(Shapes("[], [], [], [] -> [?], [?], [], []"))
     .Doc(R"doc(
 Finds where a text file, such as CSV, can be cut into independent blocks.
 

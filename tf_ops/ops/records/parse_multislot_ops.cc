@@ -3,12 +3,12 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>ParseMultiSlot")
-    .Input("text: string")
-    .Output("tensors: output_types")
-    .LODESTAR_SLOT_ATTRS.Attr("output_types: list({int64, float}) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("ParseMultiSlot")
+    .Inputs("text: string")
+    .Outputs("tensors: output_types")
+    .Attrs(LODESTAR_SLOT_ATTRS, "output_types: list({int64, float}) >= 1",
+           "output_shapes: list(shape) >= 1")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {1}));
       return OutputsOfAttribute(c);
     })

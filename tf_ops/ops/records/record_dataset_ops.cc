@@ -34,31 +34,23 @@ namespace lodestar {
 // iterator was saved within it, is FAILED_PRECONDITION, regardless of
 // skip_errors.
 //
-// SetDoNotOptimize prevents common subexpression elimination from merging two
+// A stateful op, so that common subexpression elimination does not merge two
 // datasets, which may be iterated independently.
-#define LODESTAR_RECORD_DATASET(register_op)                    \
-  register_op.Input("filenames: string")                        \
-      .Input("batch_size: int64")                               \
-      .Input("num_parallel_files: int64")                       \
-      .Input("shuffle_rows: int64")                             \
-      .Input("seed: int64")                                     \
-      .Input("num_shards: int64")                               \
-      .Input("shard_index: int64")                              \
-      .Output("handle: variant")                                \
-      .LODESTAR_SLOT_ATTRS.Attr("drop_remainder: bool = false") \
-      .Attr("deterministic: bool = true")                       \
-      .Attr("open_command: list(string) = []")                  \
-      .Attr("whole_files: bool = false")                        \
-      .Attr("skip_errors: bool = false")                        \
-      .Attr("skip_log: string = ''")                            \
-      .Attr("output_types: list(type) >= 1")                    \
-      .Attr("output_shapes: list(shape) >= 1")                  \
-      .SetDoNotOptimize()
+#define LODESTAR_RECORD_DATASET(op)                                            \
+  op.Inputs("filenames: string", "batch_size: int64",                          \
+            "num_parallel_files: int64", "shuffle_rows: int64", "seed: int64", \
+            "num_shards: int64", "shard_index: int64")                         \
+      .Outputs("handle: variant")                                              \
+      .Attrs(LODESTAR_SLOT_ATTRS, "drop_remainder: bool = false",              \
+             "deterministic: bool = true", "open_command: list(string) = []",  \
+             "whole_files: bool = false", "skip_errors: bool = false",         \
+             "skip_log: string = ''", "output_types: list(type) >= 1",         \
+             "output_shapes: list(shape) >= 1")
 
-LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>MultiSlotDataset"))
-    .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
-    .Attr("pipe_command: list(string) = []")
-    .Attr("line_fields: list({'ins_id', 'content', 'logkey'}) = []")
+LODESTAR_RECORD_DATASET(LODESTAR_OP("MultiSlotDataset"))
+    .Attrs("pipe_command: list(string) = []",
+           "line_fields: list({'ins_id', 'content', 'logkey'}) = []")
+    .Stateful(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Doc(R"doc(
 Reads MultiSlot text files as a dataset of batches.
 
@@ -85,11 +77,11 @@ line_fields: The fields that precede the slots of each line, in this order, as
 //
 // slot_kinds: Per feature slot. A slot of keys has shape [] or unknown rank.
 // key_type: The type in the file; uint32 and int32 are converted to int64.
-LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>NormDataset"))
-    .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
-    .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
-    .Attr("key_type: {'uint32', 'int64'} = 'uint32'")
-    .Attr("check: {'auto', 'none', 'sum'} = 'auto'")
+LODESTAR_RECORD_DATASET(LODESTAR_OP("NormDataset"))
+    .Attrs("slot_kinds: list({'label', 'dense', 'keys'}) >= 1",
+           "key_type: {'uint32', 'int64'} = 'uint32'",
+           "check: {'auto', 'none', 'sum'} = 'auto'")
+    .Stateful(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Doc(R"doc(
 Reads HugeCTR Norm files as a dataset of batches.
 
@@ -103,15 +95,13 @@ if a file is missing. Samples before a bad record are returned first, in full
 batches; then the dataset ends.
 )doc");
 
-LODESTAR_RECORD_DATASET(REGISTER_OP("Lodestar>RawDataset"))
-    .SetShapeFn(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
-    .Attr("slot_kinds: list({'label', 'dense', 'keys'}) >= 1")
-    .Attr("key_type: {'uint32', 'int32', 'int64'} = 'uint32'")
-    .Attr("label_type: {'float', 'int'} = 'float'")
-    .Attr("dense_type: {'float', 'int'} = 'float'")
-    .Attr("nnz_per_slot: list(int)")
-    .Attr("key_offsets: list(int) = []")
-    .Attr("num_samples: int = 0")
+LODESTAR_RECORD_DATASET(LODESTAR_OP("RawDataset"))
+    .Attrs("slot_kinds: list({'label', 'dense', 'keys'}) >= 1",
+           "key_type: {'uint32', 'int32', 'int64'} = 'uint32'",
+           "label_type: {'float', 'int'} = 'float'",
+           "dense_type: {'float', 'int'} = 'float'", "nnz_per_slot: list(int)",
+           "key_offsets: list(int) = []", "num_samples: int = 0")
+    .Stateful(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
     .Doc(R"doc(
 Reads HugeCTR Raw files as a dataset of batches.
 

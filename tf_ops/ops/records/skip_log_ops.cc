@@ -2,17 +2,10 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SkipLogRead")
-    .Input("log: string")
-    .Output("count: int64")
-    .Output("messages: string")
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-      c->set_output(0, c->Scalar());
-      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("SkipLogRead")
+    .Inputs("log: string")
+    .Outputs("count: int64", "messages: string")
+    .Stateful(Shapes("[] -> [], [?]"))
     .Doc(R"doc(
 Returns the records that readers with this log have skipped so far.
 
@@ -21,12 +14,9 @@ count: Number of skipped records.
 messages: [M], the first error messages, each with its position.
 )doc");
 
-REGISTER_OP("Lodestar>SkipLogAdd")
-    .Input("log: string")
-    .Input("message: string")
-    .Input("count: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("SkipLogAdd")
+    .Inputs("log: string", "message: string", "count: int64")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Logs skipped records.
 
@@ -35,10 +25,9 @@ message: Error message with its position, a scalar.
 count: Number of records, a scalar, at least 0.
 )doc");
 
-REGISTER_OP("Lodestar>SkipLogForget")
-    .Input("log: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({}))
+LODESTAR_OP("SkipLogForget")
+    .Inputs("log: string")
+    .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Removes the name of a log. Readers continue to use the log.
 

@@ -10,12 +10,9 @@
 // slot_limits: If positive, values must be integers in [0, limit).
 // slot_weighs: -1, or the slot of ids that these values are the weights of.
 // slot_used: Whether the slot is in the batch. It is checked in any case.
-#define LODESTAR_SLOT_ATTRS                          \
-  Attr("slot_names: list(string) >= 1")              \
-      .Attr("slot_types: list({int64, float}) >= 1") \
-      .Attr("slot_shapes: list(shape) >= 1")         \
-      .Attr("slot_limits: list(int) >= 1")           \
-      .Attr("slot_weighs: list(int) >= 1")           \
-      .Attr("slot_used: list(bool) >= 1")
+#define LODESTAR_SLOT_ATTRS                                                 \
+  "slot_names: list(string) >= 1", "slot_types: list({int64, float}) >= 1", \
+      "slot_shapes: list(shape) >= 1", "slot_limits: list(int) >= 1",       \
+      "slot_weighs: list(int) >= 1", "slot_used: list(bool) >= 1"
 
 #endif  // LODESTAR_TF_OPS_OPS_RECORDS_SLOT_ATTRS_H_

@@ -2,11 +2,10 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>TfrecordDataset")
-    .Input("filename: string")
-    .Output("handle: variant")
-    .SetDoNotOptimize()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("TfrecordDataset")
+    .Inputs("filename: string")
+    .Outputs("handle: variant")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Reads the records of a TFRecord file as a dataset of scalar strings.
 

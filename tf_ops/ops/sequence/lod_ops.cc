@@ -16,14 +16,12 @@ absl::Status LevelsShape(InferenceContext* c) {
 
 }  // namespace
 
-REGISTER_OP("Lodestar>LodValidate")
-    .Input("num_rows: int64")
-    .Input("levels: num_levels * int64")
-    .Output("validated: num_levels * int64")
-    .Attr("num_levels: int >= 1")
+LODESTAR_OP("LodValidate")
+    .Inputs("num_rows: int64", "levels: num_levels * int64")
+    .Outputs("validated: num_levels * int64")
+    .Attrs("num_levels: int >= 1")
     // A check, which graph optimizers must not drop.
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
+    .Stateful([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       return LevelsShape(c);
     })
@@ -38,11 +36,11 @@ decreases, or does not end at the number of units of the next level (N for the
 last one).
 )doc");
 
-REGISTER_OP("Lodestar>LodFromLengths")
-    .Input("lengths: num_levels * int64")
-    .Output("levels: num_levels * int64")
-    .Attr("num_levels: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("LodFromLengths")
+    .Inputs("lengths: num_levels * int64")
+    .Outputs("levels: num_levels * int64")
+    .Attrs("num_levels: int >= 1")
+    .Stateless([](InferenceContext* c) {
       for (int k = 0; k < c->num_inputs(); ++k) {
         ShapeHandle lengths;
         TF_RETURN_IF_ERROR(c->WithRank(c->input(k), 1, &lengths));
@@ -61,11 +59,11 @@ INVALID_ARGUMENT, with level and index, if a length is negative or a sum
 overflows int64.
 )doc");
 
-REGISTER_OP("Lodestar>LodToAbsolute")
-    .Input("levels: num_levels * int64")
-    .Output("absolute: num_levels * int64")
-    .Attr("num_levels: int >= 1")
-    .SetShapeFn(LevelsShape)
+LODESTAR_OP("LodToAbsolute")
+    .Inputs("levels: num_levels * int64")
+    .Outputs("absolute: num_levels * int64")
+    .Attrs("num_levels: int >= 1")
+    .Stateless(LevelsShape)
     .Doc(R"doc(
 Converts every level to row offsets.
 
@@ -75,11 +73,11 @@ absolute: The same levels, each indexing rows.
 INVALID_ARGUMENT, with level and index, if the levels are inconsistent.
 )doc");
 
-REGISTER_OP("Lodestar>LodFromAbsolute")
-    .Input("absolute: num_levels * int64")
-    .Output("levels: num_levels * int64")
-    .Attr("num_levels: int >= 1")
-    .SetShapeFn(LevelsShape)
+LODESTAR_OP("LodFromAbsolute")
+    .Inputs("absolute: num_levels * int64")
+    .Outputs("levels: num_levels * int64")
+    .Attrs("num_levels: int >= 1")
+    .Stateless(LevelsShape)
     .Doc(R"doc(
 Converts levels of row offsets to levels that index the next one.
 
@@ -91,16 +89,12 @@ decreases, ends at another row than the last one, has an offset that is not one
 of the next level's, or has no unit for those of the next level.
 )doc");
 
-REGISTER_OP("Lodestar>LodSlice")
-    .Input("num_rows: int64")
-    .Input("begin: int64")
-    .Input("end: int64")
-    .Input("levels: num_levels * int64")
-    .Output("row_range: int64")
-    .Output("sliced: num_sliced * int64")
-    .Attr("num_levels: int >= 1")
-    .Attr("num_sliced: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("LodSlice")
+    .Inputs("num_rows: int64", "begin: int64", "end: int64",
+            "levels: num_levels * int64")
+    .Outputs("row_range: int64", "sliced: num_sliced * int64")
+    .Attrs("num_levels: int >= 1", "num_sliced: int >= 1")
+    .Stateless([](InferenceContext* c) {
       ShapeHandle unused;
       for (int k = 0; k < c->num_inputs(); ++k) {
         TF_RETURN_IF_ERROR(c->WithRank(c->input(k), k < 3 ? 0 : 1, &unused));
@@ -125,13 +119,11 @@ the offsets of the units decrease or are out of range, or if num_sliced is
 greater than num_levels.
 )doc");
 
-REGISTER_OP("Lodestar>LodFromSparse")
-    .Input("indices: int64")
-    .Input("dense_shape: int64")
-    .Output("levels: num_levels * int64")
-    .Attr("num_levels: int >= 1")
-    .Attr("drop_columns: bool = false")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("LodFromSparse")
+    .Inputs("indices: int64", "dense_shape: int64")
+    .Outputs("levels: num_levels * int64")
+    .Attrs("num_levels: int >= 1", "drop_columns: bool = false")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {2, 1}));
       for (int k = 0; k < c->num_outputs(); ++k) {
         c->set_output(k, c->Vector(c->UnknownDim()));

@@ -2,20 +2,11 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SelectedRowsValidate")
-    .Input("rows: int64")
-    .Input("num_values: int64")
-    .Input("height: int64")
-    .Output("validated: int64")
+LODESTAR_OP("SelectedRowsValidate")
+    .Inputs("rows: int64", "num_values: int64", "height: int64")
+    .Outputs("validated: int64")
     // A check, which graph optimizers must not drop.
-    .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle rows;
-      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 0, 0}));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &rows));
-      c->set_output(0, rows);
-      return absl::OkStatus();
-    })
+    .Stateful(Shapes("[n], [], [] -> [n]"))
     .Doc(R"doc(
 Validates the row indices of selected rows and passes them on.
 

@@ -1,15 +1,11 @@
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-REGISTER_OP("Lodestar>SequenceConcat")
-    .Input("values: N * T")
-    .Input("lods: M * int64")
-    .Output("rows: T")
-    .Output("row_splits: int64")
-    .Attr(kMovedAttr)
-    .Attr("N: int >= 1")
-    .Attr("M: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("SequenceConcat")
+    .Inputs("values: N * T", "lods: M * int64")
+    .Outputs("rows: T", "row_splits: int64")
+    .Attrs(kMovedAttr, "N: int >= 1", "M: int >= 1")
+    .Stateless([](InferenceContext* c) {
       int64_t n;
       int64_t m;
       TF_RETURN_IF_ERROR(c->GetAttr("N", &n));
@@ -47,13 +43,11 @@ INVALID_ARGUMENT if M is not a multiple of N, the rows differ in a dimension, or
 levels are invalid or differ.
 )doc");
 
-REGISTER_OP("Lodestar>SequenceConcatGradient")
-    .Input("gradient: T")
-    .Input("row_splits: N * int64")
-    .Output("values_gradient: N * T")
-    .Attr(kFloatAttr)
-    .Attr("N: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("SequenceConcatGradient")
+    .Inputs("gradient: T", "row_splits: N * int64")
+    .Outputs("values_gradient: N * T")
+    .Attrs(kFloatAttr, "N: int >= 1")
+    .Stateless([](InferenceContext* c) {
       for (int k = 0; k < c->num_outputs(); ++k) {
         ShapeHandle unused;
         TF_RETURN_IF_ERROR(c->WithRank(c->input(1 + k), 1, &unused));

@@ -2,20 +2,11 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SequenceErase")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Input("tokens: T")
-    .Output("rows: T")
-    .Output("kept_splits: int64")
-    .Attr("T: {int32, int64, string}")
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle splits;
-      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, kAnyRank, 1}));
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
-      c->set_output(1, splits);
-      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
-    })
+LODESTAR_OP("SequenceErase")
+    .Inputs("values: T", "row_splits: int64", "tokens: T")
+    .Outputs("rows: T", "kept_splits: int64")
+    .Attrs("T: {int32, int64, string}")
+    .Stateless(Shapes("[?, ...x], [b], [?] -> [?, ...x], [b]"))
     .Doc(R"doc(
 Removes listed tokens from sequences.
 

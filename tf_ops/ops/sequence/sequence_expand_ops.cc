@@ -3,18 +3,11 @@
 namespace lodestar {
 namespace {
 
-REGISTER_OP("Lodestar>SequenceExpand")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Input("ref_splits: int64")
-    .Output("expanded: T")
-    .Output("expanded_splits: int64")
-    .Attr(kMovedAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, 1}));
-      c->set_output(1, c->Vector(InferenceContext::kUnknownDim));
-      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
-    })
+LODESTAR_OP("SequenceExpand")
+    .Inputs("values: T", "row_splits: int64", "ref_splits: int64")
+    .Outputs("expanded: T", "expanded_splits: int64")
+    .Attrs(kMovedAttr)
+    .Stateless(Shapes("[?, ...x], [?], [?] -> [?, ...x], [?]"))
     .Doc(R"doc(
 Repeats sequences of rows.
 
@@ -29,13 +22,11 @@ if ref_splits do not start at 0 or decrease, if their lengths differ, or if M or
 the number of repetitions overflows int64.
 )doc");
 
-REGISTER_OP("Lodestar>SequenceExpandGradient")
-    .Input("gradient: T")
-    .Input("row_splits: int64")
-    .Input("ref_splits: int64")
-    .Output("values_gradient: T")
-    .Attr(kFloatAttr)
-    .SetShapeFn(OtherRows({kAnyRank, 1, 1}))
+LODESTAR_OP("SequenceExpandGradient")
+    .Inputs("gradient: T", "row_splits: int64", "ref_splits: int64")
+    .Outputs("values_gradient: T")
+    .Attrs(kFloatAttr)
+    .Stateless(Shapes("[?, ...x], [?], [?] -> [?, ...x]"))
     .Doc(R"doc(
 Computes the gradient of SequenceExpand for its values: sums over the
 repetitions.
@@ -49,12 +40,11 @@ INVALID_ARGUMENT if splits are invalid, differ in length or do not produce M
 rows.
 )doc");
 
-REGISTER_OP("Lodestar>SequenceExpandAs")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Output("expanded: T")
-    .Attr(kMovedAttr)
-    .SetShapeFn(OtherRows({kAnyRank, 1}))
+LODESTAR_OP("SequenceExpandAs")
+    .Inputs("values: T", "row_splits: int64")
+    .Outputs("expanded: T")
+    .Attrs(kMovedAttr)
+    .Stateless(Shapes("[?, ...x], [?] -> [?, ...x]"))
     .Doc(R"doc(
 Repeats each row.
 

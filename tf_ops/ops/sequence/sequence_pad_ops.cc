@@ -5,15 +5,11 @@ namespace {
 
 using tensorflow::Tensor;
 
-REGISTER_OP("Lodestar>SequencePad")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Input("pad_value: T")
-    .Input("maxlen: int64")
-    .Output("padded: T")
-    .Output("lengths: int64")
-    .Attr(kMovedAttr)
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("SequencePad")
+    .Inputs("values: T", "row_splits: int64", "pad_value: T", "maxlen: int64")
+    .Outputs("padded: T", "lengths: int64")
+    .Attrs(kMovedAttr)
+    .Stateless([](InferenceContext* c) {
       ShapeHandle values;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &values));
       TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, kAnyRank, 0}));
@@ -47,28 +43,11 @@ if a sequence is longer than maxlen, if maxlen is less than -1, or if pad_value
 has another shape.
 )doc");
 
-REGISTER_OP("Lodestar>SequenceUnpad")
-    .Input("padded: T")
-    .Input("lengths: int64")
-    .Output("values: T")
-    .Output("row_splits: int64")
-    .Attr(kMovedAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle padded;
-      TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 2, &padded));
-      ShapeHandle lengths;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &lengths));
-      DimensionHandle batch = c->Dim(lengths, 0);
-      if (c->RankKnown(padded)) {
-        TF_RETURN_IF_ERROR(c->Merge(c->Dim(padded, 0), batch, &batch));
-      }
-      DimensionHandle offsets;
-      TF_RETURN_IF_ERROR(c->Add(batch, 1, &offsets));
-      c->set_output(1, c->Vector(offsets));
-      ShapeHandle rows;
-      TF_RETURN_IF_ERROR(c->Subshape(padded, 1, &rows));
-      return ReplaceFirst(c, rows, c->UnknownDim(), 0);
-    })
+LODESTAR_OP("SequenceUnpad")
+    .Inputs("padded: T", "lengths: int64")
+    .Outputs("values: T", "row_splits: int64")
+    .Attrs(kMovedAttr)
+    .Stateless(Shapes("[b, ?, ...x], [b] -> [?, ...x], [b + 1]"))
     .Doc(R"doc(
 Removes the padding of sequences.
 

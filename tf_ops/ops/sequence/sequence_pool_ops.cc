@@ -3,15 +3,12 @@
 namespace lodestar {
 namespace {
 
-REGISTER_OP("Lodestar>SequencePool")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Input("pad_value: T")
-    .Output("pooled: T")
-    .Output("index: int64")
-    .Attr(kNumberAttr)
-    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("SequencePool")
+    .Inputs("values: T", "row_splits: int64", "pad_value: T")
+    .Outputs("pooled: T", "index: int64")
+    .Attrs(kNumberAttr,
+           "combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, 0}));
       DimensionHandle batch;
       TF_RETURN_IF_ERROR(c->Subtract(c->Dim(c->input(1), 0), 1, &batch));
@@ -36,15 +33,13 @@ INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N.
 On a GPU the splits are not checked: offsets are clamped to [0, N].
 )doc");
 
-REGISTER_OP("Lodestar>SequencePoolGradient")
-    .Input("gradient: T")
-    .Input("row_splits: int64")
-    .Input("index: int64")
-    .Input("num_rows: int64")
-    .Output("values_gradient: T")
-    .Attr(kFloatAttr)
-    .Attr("combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("SequencePoolGradient")
+    .Inputs("gradient: T", "row_splits: int64", "index: int64",
+            "num_rows: int64")
+    .Outputs("values_gradient: T")
+    .Attrs(kFloatAttr,
+           "combiner: {'sum', 'mean', 'sqrtn', 'max', 'first', 'last'} = 'sum'")
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {kAnyRank, 1, kAnyRank, 0}));
       DimensionHandle rows;
       TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(3, &rows));

@@ -2,24 +2,11 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SequenceReshape")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Output("rows: T")
-    .Output("reshaped_splits: int64")
-    .Attr("T: type")
-    .Attr("new_dim: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle unused;
-      TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 1, &unused));
-      ShapeHandle splits;
-      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &splits));
-      int64_t new_dim;
-      TF_RETURN_IF_ERROR(c->GetAttr("new_dim", &new_dim));
-      c->set_output(0, c->Matrix(InferenceContext::kUnknownDim, new_dim));
-      c->set_output(1, splits);
-      return absl::OkStatus();
-    })
+LODESTAR_OP("SequenceReshape")
+    .Inputs("values: T", "row_splits: int64")
+    .Outputs("rows: T", "reshaped_splits: int64")
+    .Attrs("T: type", "new_dim: int >= 1")
+    .Stateless(Shapes("[?, ...x], [b] -> [?, @new_dim], [b]"))
     .Doc(R"doc(
 Reshapes the rows of each sequence to rows of new_dim values.
 

@@ -2,14 +2,13 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SequenceReverse")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Output("reversed: T")
-    .Attr(
+LODESTAR_OP("SequenceReverse")
+    .Inputs("values: T", "row_splits: int64")
+    .Outputs("reversed: T")
+    .Attrs(
         "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
         "uint16, uint32, uint64, complex64, complex128, bool, string}")
-    .SetShapeFn([](InferenceContext* c) { return LikeSequences(c); })
+    .Stateless(Shapes("[n, ...x], [?] -> [n, ...x]"))
     .Doc(R"doc(
 Reverses the rows within each sequence.
 

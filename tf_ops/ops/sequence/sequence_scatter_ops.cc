@@ -2,15 +2,12 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SequenceScatterPlaces")
-    .Input("index: int64")
-    .Input("index_lod: N * int64")
-    .Input("updates_lod: N * int64")
-    .Input("updates_shape: int64")
-    .Input("x_shape: int64")
-    .Output("places: int64")
-    .Attr("N: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
+LODESTAR_OP("SequenceScatterPlaces")
+    .Inputs("index: int64", "index_lod: N * int64", "updates_lod: N * int64",
+            "updates_shape: int64", "x_shape: int64")
+    .Outputs("places: int64")
+    .Attrs("N: int >= 1")
+    .Stateless([](InferenceContext* c) {
       ShapeHandle index;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 1, &index));
       ShapeHandle unused;

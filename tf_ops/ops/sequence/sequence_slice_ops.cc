@@ -1,37 +1,11 @@
 #include "tf_ops/ops/shape_fns.h"
 
 namespace lodestar {
-namespace {
-
-// Checks inputs 1 to 3: row_splits [B + 1], offset [B], length [B].
-absl::Status CheckParts(InferenceContext* c, ShapeHandle* splits) {
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, splits));
-  DimensionHandle batch;
-  TF_RETURN_IF_ERROR(c->Subtract(c->Dim(*splits, 0), 1, &batch));
-  for (int k = 2; k <= 3; ++k) {
-    ShapeHandle numbers;
-    TF_RETURN_IF_ERROR(c->WithRank(c->input(k), 1, &numbers));
-    TF_RETURN_IF_ERROR(c->Merge(c->Dim(numbers, 0), batch, &batch));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-REGISTER_OP("Lodestar>SequenceSlice")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Input("offset: int64")
-    .Input("length: int64")
-    .Output("rows: T")
-    .Output("sliced_splits: int64")
-    .Attr(kMovedAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle splits;
-      TF_RETURN_IF_ERROR(CheckParts(c, &splits));
-      c->set_output(1, splits);
-      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
-    })
+LODESTAR_OP("SequenceSlice")
+    .Inputs("values: T", "row_splits: int64", "offset: int64", "length: int64")
+    .Outputs("rows: T", "sliced_splits: int64")
+    .Attrs(kMovedAttr)
+    .Stateless(Shapes("[?, ...x], [b + 1], [b], [b] -> [?, ...x], [b + 1]"))
     .Doc(R"doc(
 Slices each sequence.
 
@@ -45,18 +19,12 @@ INVALID_ARGUMENT if the splits do not start at 0, decrease or do not end at N,
 or if a slice is out of range or has a negative length.
 )doc");
 
-REGISTER_OP("Lodestar>SequenceSliceGradient")
-    .Input("gradient: T")
-    .Input("row_splits: int64")
-    .Input("offset: int64")
-    .Input("length: int64")
-    .Output("values_gradient: T")
-    .Attr(kFloatAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      ShapeHandle splits;
-      TF_RETURN_IF_ERROR(CheckParts(c, &splits));
-      return ReplaceFirst(c, c->input(0), c->UnknownDim(), 0);
-    })
+LODESTAR_OP("SequenceSliceGradient")
+    .Inputs("gradient: T", "row_splits: int64", "offset: int64",
+            "length: int64")
+    .Outputs("values_gradient: T")
+    .Attrs(kFloatAttr)
+    .Stateless(Shapes("[?, ...x], [b + 1], [b], [b] -> [?, ...x]"))
     .Doc(R"doc(
 Computes the gradient of SequenceSlice for its values; 0 outside the slices.
 

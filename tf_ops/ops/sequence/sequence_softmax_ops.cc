@@ -2,12 +2,11 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SequenceSoftmax")
-    .Input("values: T")
-    .Input("row_splits: int64")
-    .Output("probabilities: T")
-    .Attr(kFloatAttr)
-    .SetShapeFn([](InferenceContext* c) { return LikeSequences(c); })
+LODESTAR_OP("SequenceSoftmax")
+    .Inputs("values: T", "row_splits: int64")
+    .Outputs("probabilities: T")
+    .Attrs(kFloatAttr)
+    .Stateless(Shapes("[n, ...x], [?] -> [n, ...x]"))
     .Doc(R"doc(
 Softmax within each sequence, separately for each column.
 
@@ -21,19 +20,11 @@ On a GPU the splits are not checked: offsets are clamped to [0, N], and a row of
 no sequence is set to 0.
 )doc");
 
-REGISTER_OP("Lodestar>SequenceSoftmaxGradient")
-    .Input("probabilities: T")
-    .Input("gradient: T")
-    .Input("row_splits: int64")
-    .Output("values_gradient: T")
-    .Attr(kFloatAttr)
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(LikeSequences(c, 2));
-      ShapeHandle shape;
-      TF_RETURN_IF_ERROR(c->Merge(c->output(0), c->input(1), &shape));
-      c->set_output(0, shape);
-      return absl::OkStatus();
-    })
+LODESTAR_OP("SequenceSoftmaxGradient")
+    .Inputs("probabilities: T", "gradient: T", "row_splits: int64")
+    .Outputs("values_gradient: T")
+    .Attrs(kFloatAttr)
+    .Stateless(Shapes("[n, ...x], [n, ...x], [?] -> [n, ...x]"))
     .Doc(R"doc(
 Computes the gradient of SequenceSoftmax for its values.
 

@@ -2,25 +2,12 @@
 
 namespace lodestar {
 
-REGISTER_OP("Lodestar>SequenceTopk")
-    .Input("values: T")
-    .Input("x_splits: int64")
-    .Input("row_splits: int64")
-    .Input("col_splits: int64")
-    .Output("index: int64")
-    .Attr(kFloatAttr)
-    .Attr("channels: int >= 1")
-    .Attr("k: int >= 1")
-    .SetShapeFn([](InferenceContext* c) {
-      TF_RETURN_IF_ERROR(CheckRanks(c, {1, 1, 1, 1}));
-      int64_t channels;
-      int64_t k;
-      TF_RETURN_IF_ERROR(c->GetAttr("channels", &channels));
-      TF_RETURN_IF_ERROR(c->GetAttr("k", &k));
-      c->set_output(0, c->MakeShape({c->UnknownDim(), c->MakeDim(channels),
-                                     c->MakeDim(k)}));
-      return absl::OkStatus();
-    })
+LODESTAR_OP("SequenceTopk")
+    .Inputs("values: T", "x_splits: int64", "row_splits: int64",
+            "col_splits: int64")
+    .Outputs("index: int64")
+    .Attrs(kFloatAttr, "channels: int >= 1", "k: int >= 1")
+    .Stateless(Shapes("[?], [?], [?], [?] -> [?, @channels, @k]"))
     .Doc(R"doc(
 Returns the indices of the largest values in the rows of a batch of matrices.
 

@@ -25,15 +25,6 @@ absl::Status BeginShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status WriteShape(InferenceContext* c) {
-  ShapeHandle tables;
-  TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 1, &tables));
-  TF_RETURN_IF_ERROR(c->Merge(c->input(2), tables, &tables));
-  for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, tables);
-  return absl::OkStatus();
-}
-
 // Inputs n and n + 1 are files and their tables.
 absl::Status CheckFiles(InferenceContext* c, int n, ShapeHandle* files) {
   TF_RETURN_IF_ERROR(c->WithRank(c->input(n), 1, files));
@@ -76,20 +67,13 @@ absl::Status ApplyShape(InferenceContext* c) {
 
 }  // namespace
 
-REGISTER_OP("Lodestar>SnapshotBegin")
-    .Input("handles: N * resource")
-    .Input("bases: string")
-    .Output("snapshot: variant")
-    .Output("whole: bool")
-    .Output("steps: int64")
-    .Output("dims: int64")
-    .Output("dtypes: string")
-    .Output("optimizers: string")
-    .Output("num_slots: int64")
-    .Output("slot_names: string")
-    .Attr("N: int >= 0")
-    .SetIsStateful()
-    .SetShapeFn(BeginShape)
+LODESTAR_OP("SnapshotBegin")
+    .Inputs("handles: N * resource", "bases: string")
+    .Outputs("snapshot: variant", "whole: bool", "steps: int64", "dims: int64",
+             "dtypes: string", "optimizers: string", "num_slots: int64",
+             "slot_names: string")
+    .Attrs("N: int >= 0")
+    .Stateful(BeginShape)
     .Doc(R"doc(
 Begins a snapshot of embedding variables at one point between two steps.
 SnapshotWrite writes it during training; SnapshotEnd ends it.
@@ -110,16 +94,10 @@ overlap for a minute without a gap.
 RESOURCE_EXHAUSTED if out of memory; no snapshot has begun then.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotWrite")
-    .Input("snapshot: variant")
-    .Input("paths: string")
-    .Input("labels: string")
-    .Output("rows: int64")
-    .Output("removed: int64")
-    .Output("bytes: int64")
-    .Output("crcs: int64")
-    .SetIsStateful()
-    .SetShapeFn(WriteShape)
+LODESTAR_OP("SnapshotWrite")
+    .Inputs("snapshot: variant", "paths: string", "labels: string")
+    .Outputs("rows: int64", "removed: int64", "bytes: int64", "crcs: int64")
+    .Stateful(Shapes("[], [n], [n] -> [n], [n], [n], [n]"))
     .Doc(R"doc(
 Writes a snapshot, one file per variable, and syncs the files. Runs on the
 calling thread until the files are on disk.
@@ -137,11 +115,9 @@ ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, with the
 file and the system's message, if a file cannot be written.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotEnd")
-    .Input("snapshot: variant")
-    .Input("base: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 0}))
+LODESTAR_OP("SnapshotEnd")
+    .Inputs("snapshot: variant", "base: string")
+    .Stateful(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Ends a snapshot. From then on the variables record their changes since the
 snapshot under the name `base`.
@@ -151,11 +127,10 @@ base: Empty: the snapshot has failed, and the variables keep their former base.
 FAILED_PRECONDITION if it has ended, or `base` is given but it is not written.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotBase")
-    .Input("handle: resource")
-    .Output("base: string")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("SnapshotBase")
+    .Inputs("handle: resource")
+    .Outputs("base: string")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Returns the base of an embedding variable's recorded changes.
 
@@ -163,19 +138,12 @@ base: As set by SnapshotEnd, SnapshotLoad or SnapshotApply; empty: the variable
   does not record changes.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotLoad")
-    .Input("handles: N * resource")
-    .Input("files: string")
-    .Input("file_tables: int64")
-    .Input("file_parts: int64")
-    .Input("parts: int64")
-    .Input("bases: string")
-    .Output("loaded: variant")
-    .Output("rows: int64")
-    .Attr("N: int >= 0")
-    .Attr("optimizer_slots: {'require', 'reset'} = 'require'")
-    .SetIsStateful()
-    .SetShapeFn(LoadShape)
+LODESTAR_OP("SnapshotLoad")
+    .Inputs("handles: N * resource", "files: string", "file_tables: int64",
+            "file_parts: int64", "parts: int64", "bases: string")
+    .Outputs("loaded: variant", "rows: int64")
+    .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
+    .Stateful(LoadShape)
     .Doc(R"doc(
 Reads snapshot files for embedding variables, in addition to their contents.
 SnapshotInstall then replaces the contents. Each variable keeps its
@@ -205,10 +173,9 @@ FAILED_PRECONDITION if the optimizers differ, or there are more rows than the
 variable's cap.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotInstall")
-    .Input("loaded: variant")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("SnapshotInstall")
+    .Inputs("loaded: variant")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Installs the result of SnapshotLoad in its variables, all at one point between
 two steps.
@@ -218,17 +185,12 @@ FAILED_PRECONDITION if already installed, or if steps overlap for a minute
 without a gap; the variables are not changed then.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotApply")
-    .Input("handles: N * resource")
-    .Input("files: string")
-    .Input("file_tables: int64")
-    .Input("base: string")
-    .Output("written: int64")
-    .Output("removed: int64")
-    .Attr("N: int >= 0")
-    .Attr("optimizer_slots: {'require', 'reset'} = 'require'")
-    .SetIsStateful()
-    .SetShapeFn(ApplyShape)
+LODESTAR_OP("SnapshotApply")
+    .Inputs("handles: N * resource", "files: string", "file_tables: int64",
+            "base: string")
+    .Outputs("written: int64", "removed: int64")
+    .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
+    .Stateful(ApplyShape)
     .Doc(R"doc(
 Applies incremental snapshots to embedding variables during lookups: rows switch
 one by one. All files are read and checked first, and an error then changes no
@@ -250,14 +212,10 @@ FAILED_PRECONDITION if the optimizers differ, or there would be more rows than
 the variable's cap.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotVerifyFile")
-    .Input("path: string")
-    .Output("bytes: int64")
-    .Output("crc: int64")
-    .Output("rows: int64")
-    .Output("removed: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("SnapshotVerifyFile")
+    .Inputs("path: string")
+    .Outputs("bytes: int64", "crc: int64", "rows: int64", "removed: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Reads and checks a whole snapshot file.
 
@@ -268,15 +226,10 @@ DATA_LOSS, with file and byte, if it is damaged.
 NOT_FOUND or PERMISSION_DENIED if it cannot be read.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotReadBlock")
-    .Input("path: string")
-    .Input("offset: int64")
-    .Output("kind: int64")
-    .Output("count: int64")
-    .Output("payload: string")
-    .Output("next: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 0}))
+LODESTAR_OP("SnapshotReadBlock")
+    .Inputs("path: string", "offset: int64")
+    .Outputs("kind: int64", "count: int64", "payload: string", "next: int64")
+    .Stateful(ScalarOutputs({0, 0}))
     .Doc(R"doc(
 Reads one block of a snapshot file and checks it.
 
@@ -290,15 +243,10 @@ DATA_LOSS, with file and byte, if it is damaged.
 INVALID_ARGUMENT if no block can begin there.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotMerge")
-    .Input("files: string")
-    .Input("out: string")
-    .Input("label: string")
-    .Output("rows: int64")
-    .Output("bytes: int64")
-    .Output("crc: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({1, 0, 0}))
+LODESTAR_OP("SnapshotMerge")
+    .Inputs("files: string", "out: string", "label: string")
+    .Outputs("rows: int64", "bytes: int64", "crc: int64")
+    .Stateful(ScalarOutputs({1, 0, 0}))
     .Doc(R"doc(
 Merges a table's full file and its incremental files into one full file.
 
@@ -311,14 +259,10 @@ DATA_LOSS, with file and byte, if a file is damaged.
 INVALID_ARGUMENT if the files do not belong to one table.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotWriteBlobs")
-    .Input("path: string")
-    .Input("blobs: string")
-    .Input("label: string")
-    .Output("bytes: int64")
-    .Output("crc: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0, 1, 0}))
+LODESTAR_OP("SnapshotWriteBlobs")
+    .Inputs("path: string", "blobs: string", "label: string")
+    .Outputs("bytes: int64", "crc: int64")
+    .Stateful(ScalarOutputs({0, 1, 0}))
     .Doc(R"doc(
 Writes a snapshot file of blobs, and syncs it.
 
@@ -331,12 +275,10 @@ ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, with the
 file and the system's message, if it cannot be written.
 )doc");
 
-REGISTER_OP("Lodestar>SnapshotFileCrc")
-    .Input("path: string")
-    .Output("bytes: int64")
-    .Output("crc: int64")
-    .SetIsStateful()
-    .SetShapeFn(ScalarOutputs({0}))
+LODESTAR_OP("SnapshotFileCrc")
+    .Inputs("path: string")
+    .Outputs("bytes: int64", "crc: int64")
+    .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Returns the size and CRC32C of any file.
 

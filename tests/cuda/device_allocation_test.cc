@@ -1,0 +1,188 @@
+// Fails each allocation of the calls of a table in GPU memory in turn. Needs
+// neither Bazel nor TensorFlow (see docs/internals/kernels.md). Skipped without
+// a device.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/checks.h"
+#include "tests/cuda/device_buffer.h"
+#include "tests/cuda/device_tables.h"
+#include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+// Number of allocations of this thread before one fails, on the device or, with
+// `host_fails`, on the host; negative: never.
+thread_local int64_t allocations_left = -1;
+thread_local bool host_fails = false;
+
+static bool Fails() { return allocations_left >= 0 && allocations_left-- == 0; }
+
+void* operator new(size_t size) {
+  if (host_fails && Fails()) throw std::bad_alloc();
+  void* const memory = std::malloc(size == 0 ? 1 : size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace lodestar {
+namespace {
+
+// Fewer ids, for a slow device.
+bool few = false;
+
+class FailingAllocator final : public DeviceAllocator {
+ public:
+  explicit FailingAllocator(DeviceAllocator* allocator)
+      : allocator_(allocator) {}
+  void* Allocate(int64_t bytes) override {
+    return Fails() ? nullptr : allocator_->Allocate(bytes);
+  }
+  void Free(void* memory) override { allocator_->Free(memory); }
+
+ private:
+  DeviceAllocator* const allocator_;
+};
+
+// Whichever allocation of a call fails, on the host or on the device, the table
+// is unchanged, and the call succeeds when repeated.
+void TestEachAllocation(Random* random) {
+  constexpr int kWidth = 16;
+  const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  const Ids old_ids = UniqueOf(SomeIds(random, 1000, 800));
+  const Ids ids = UniqueOf(SomeIds(random, few ? 2000 : 4000, 3000));
+  const int64_t n = static_cast<int64_t>(ids.size());
+  const DeviceBuffer<int64_t> device_ids(ids);
+  const DeviceStore::Ids batch = {device_ids.data(), n, nullptr};
+  std::vector<float> floats(n * kWidth);
+  for (float& x : floats) x = static_cast<float>(Draw(random, -9, 9));
+  const DeviceBuffer<float> device_floats(floats);
+  DeviceStore::Update update;
+  update.unique_ids = batch;
+  update.gradients = device_floats.data();
+  update.name = "adagrad";
+  update.hyperparameters = numbers;
+  update.slot_inits = inits;
+  update.create_missing = true;
+  SparseOptimizer adagrad;
+  ExpectOk(SparseOptimizer::Create("adagrad", numbers, &adagrad), "adagrad");
+  const Ids counts(n, 1);
+  EmbeddingRowsView view;
+  view.ids = ids;
+  view.values = floats;
+  view.frequencies = counts;
+  view.last_seen = counts;
+  LookupOptions insert;
+  insert.insert = true;
+  EvictionPolicy evict;
+  evict.max_rows = 100;
+  std::vector<RowRef> refs(n);
+  int64_t rows = 0;
+
+  struct Call {
+    const char* name;
+    int64_t max_rows;
+    // Whether host allocations fail too. Calls that evict rows have none of
+    // their own, but the emulation of a sort has.
+    bool on_both;
+    std::function<Status(Tables*, const DeviceStream&)> on_device;
+    std::function<Status(EmbeddingStore*)> on_host;
+  };
+  const auto lookup = [&](Tables* tables, const DeviceStream& on) {
+    return tables->device->FindOrInsert(on, batch, {}, {});
+  };
+  const auto host_lookup = [&](EmbeddingStore* host) {
+    return host->FindOrInsert(ids, insert, refs, nullptr);
+  };
+  const Call calls[] = {
+      {"lookup", 0, true, lookup, host_lookup},
+      {"lookup under a cap", 900, false, lookup, host_lookup},
+      {"update", 0, true,
+       [&](Tables* tables, const DeviceStream& on) {
+         return tables->device->Apply(on, update);
+       },
+       [&](EmbeddingStore* host) {
+         return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true,
+                            0, nullptr);
+       }},
+      {"assignment", 0, true,
+       [&](Tables* tables, const DeviceStream& on) {
+         return tables->device->InsertOrAssign({device_ids.data(), n},
+                                               device_floats.data(), on);
+       },
+       [&](EmbeddingStore* host) {
+         return host->InsertOrAssign(ids, floats.data(), nullptr);
+       }},
+      {"import", 0, true,
+       [&](Tables* tables, const DeviceStream& on) {
+         return tables->device->Import(view, on);
+       },
+       [&](EmbeddingStore* host) { return host->Import(view, nullptr); }},
+      {"eviction", 0, false,
+       [&](Tables* tables, const DeviceStream& on) {
+         return tables->device->Evict(evict, &rows, on);
+       },
+       [&](EmbeddingStore* host) {
+         return host->Evict(evict, &rows, nullptr);
+       }}};
+  for (const Call& call : calls) {
+    int64_t errors = 0;
+    bool failed = true;
+    for (int64_t failures = 0; failed; ++failures) {
+      const std::string what =
+          StrCat(call.name, ", allocation ", failures, " fails");
+      CudaAllocator cuda;
+      FailingAllocator allocator(&cuda);
+      EvictionPolicy policy;
+      policy.max_rows = call.max_rows;
+      Tables tables(kWidth, RowType::kFloat32, "normal", policy, &allocator);
+      FailingAllocator memory(tables.memory.get());
+      const DeviceStream on = {tables.stream, &memory};
+      tables.FindOrInsert(old_ids, true, true, what);
+      tables.host->SetStep(3);
+      tables.device->SetStep(3);
+      Status status;
+      host_fails = call.on_both;
+      allocations_left = failures;
+      try {
+        status = call.on_device(&tables, on);
+      } catch (const std::bad_alloc&) {
+        status = Status(StatusCode::kResourceExhausted, "out of memory");
+      }
+      failed = allocations_left < 0;
+      allocations_left = -1;
+      host_fails = false;
+      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+      // The standard library may do without a buffer.
+      if (failed && !status.ok()) {
+        ++errors;
+        Expect(status.code() == StatusCode::kResourceExhausted,
+               what + ": an error");
+        tables.ExpectSameTable(what);
+        status = call.on_device(&tables, on);
+        REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+      }
+      ExpectOk(status, what);
+      ExpectOk(call.on_host(tables.host.get()), what);
+      tables.ExpectSameTable(what + ", repeated");
+    }
+    Expect(errors > 1, std::string(call.name) + ": allocations failed");
+  }
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  using namespace lodestar;
+  return RunTests(argc, argv, {{"allocations", TestEachAllocation}}, &few);
+}
