@@ -16,7 +16,7 @@ _CORE = {
     "embedding": ("base", "memory", "rows", "table"),
     "collection": ("base", "embedding", "rows"),
     "device": ("base", "collection", "lookup", "rows", "table"),
-    "snapshot": ("base", "lookup", "memory", "rows", "embedding"),
+    "snapshot": ("base", "embedding", "lookup", "memory", "rows", "table"),
     "records": ("base",),
     "sequence": ("base",),
     "steps": ("base",),

@@ -14,21 +14,8 @@ from lodestar._library import gen_ops
 from lodestar.ops import embedding_ops, id_hash, lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
-# Attributes of all ops of a collection, with one item per feature.
-_FEATURE_ATTRS = (
-    "names",
-    "tables",
-    "combiners",
-    "ragged",
-    "weighted",
-    "salted",
-    "salts",
-    "use_padding",
-    "padding_ids",
-    "use_default",
-    "default_ids",
-    "max_lengths",
-)
+# Inputs of a lookup with one item per table.
+_TABLES_INPUTS = ("handles", "hooks", "missing_rows")
 
 
 class FeatureAttrs(NamedTuple):
@@ -75,16 +62,11 @@ class FeatureInputs(NamedTuple):
     weights: tf.Tensor | None = None
 
 
-def batch_arguments(
+def _feature_lists(
     features: Sequence[FeatureAttrs], inputs: Sequence[FeatureInputs]
 ) -> dict[str, Any]:
-    """Returns the arguments of a collection op for its features."""
+    """Returns the attributes of all collection ops, with one item per feature."""
     return {
-        "ids": [x.ids for x in inputs],
-        "row_splits": [
-            x.row_splits for x in inputs if x.row_splits is not None
-        ],
-        "weights": [x.weights for x in inputs if x.weights is not None],
         "names": [f.name for f in features],
         "tables": [f.table for f in features],
         "combiners": [f.combiner or "" for f in features],
@@ -100,9 +82,32 @@ def batch_arguments(
     }
 
 
-def num_max(features: Sequence[FeatureAttrs]) -> int:
-    """Returns the number of features with max, which have winners."""
-    return sum(f.combiner == "max" for f in features)
+def batch_arguments(
+    features: Sequence[FeatureAttrs], inputs: Sequence[FeatureInputs]
+) -> dict[str, Any]:
+    """Returns the arguments of a collection op for its features."""
+    return {
+        "ids": [x.ids for x in inputs],
+        "row_splits": [
+            x.row_splits for x in inputs if x.row_splits is not None
+        ],
+        "weights": [x.weights for x in inputs if x.weights is not None],
+        **_feature_lists(features, inputs),
+    }
+
+
+def lookup_arguments(
+    features: Sequence[FeatureAttrs],
+    inputs: Sequence[FeatureInputs],
+    hooks: Sequence[tf.Tensor],
+) -> dict[str, Any]:
+    """Returns the arguments of a collection op that outputs rows and winners."""
+    return {
+        "hooks": hooks,
+        **batch_arguments(features, inputs),
+        "M": sum(f.combiner == "max" for f in features),
+        "feature_dtypes": [hooks[f.table].dtype for f in features],
+    }
 
 
 @replaceable
@@ -140,12 +145,9 @@ def collection_lookup(
     """
     return gen_ops.lodestar_embedding_collection_lookup(
         handles=handles,
-        hooks=hooks,
         missing_rows=missing_rows,
         counters=[] if counters is None else [counters],
-        **batch_arguments(features, inputs),
-        M=num_max(features),
-        feature_dtypes=[hooks[f.table].dtype for f in features],
+        **lookup_arguments(features, inputs, hooks),
         missing=missing,
         insert=insert,
         count=count,
@@ -155,10 +157,10 @@ def collection_lookup(
 
 def feature_attrs(op: tf.Operation) -> dict[str, Any]:
     """Returns the feature attributes of a collection op."""
-    return {name: op.get_attr(name) for name in _FEATURE_ATTRS}
+    return {name: op.get_attr(name) for name in _feature_lists((), ())}
 
 
-def split(
+def _split(
     tensors: Sequence[tf.Tensor], lengths: dict[str, int]
 ) -> dict[str, Any]:
     """Splits the inputs or outputs of an op into named lists."""
@@ -169,13 +171,28 @@ def split(
     }
 
 
-def batch_lengths(attrs: dict[str, Any]) -> dict[str, int]:
-    """Returns the lengths of the batch inputs for feature attributes."""
-    return {
-        "ids": len(attrs["names"]),
-        "row_splits": sum(attrs["ragged"]),
-        "weights": sum(attrs["weighted"]),
-    }
+def named_inputs(
+    op: tf.Operation,
+    attrs: dict[str, Any],
+    *of_tables: str,
+    gradients: bool = False,
+) -> dict[str, Any]:
+    """Splits the inputs of a collection op into named lists.
+
+    Args:
+        op: The op. Inputs after the weights are left out.
+        attrs: `feature_attrs` of the op.
+        *of_tables: Names of its first inputs, with one item per table.
+        gradients: Whether those of the features' rows follow.
+    """
+    features = len(attrs["names"])
+    lengths = dict.fromkeys(of_tables, op.get_attr("T"))
+    if gradients:
+        lengths["gradients"] = features
+    lengths["ids"] = features
+    lengths["row_splits"] = sum(attrs["ragged"])
+    lengths["weights"] = sum(attrs["weighted"])
+    return _split(op.inputs, lengths)
 
 
 class FeatureOfOp(NamedTuple):
@@ -258,17 +275,9 @@ def _lookup_gradient(
     op: tf.Operation, *grads: tf.Tensor
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
     attrs = feature_attrs(op)
-    tables, features = len(op.get_attr("missing")), len(attrs["names"])
-    inputs = split(
-        op.inputs,
-        {
-            "handles": tables,
-            "hooks": tables,
-            "missing_rows": tables,
-            **batch_lengths(attrs),
-        },
-    )
-    outputs = split(
+    tables, features = op.get_attr("T"), len(attrs["names"])
+    inputs = named_inputs(op, attrs, *_TABLES_INPUTS)
+    outputs = _split(
         op.outputs,
         {
             "rows": features,
@@ -308,17 +317,7 @@ def _weights_gradient_gradient(
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
     attrs = feature_attrs(op)
     missing = op.get_attr("missing")
-    tables = len(missing)
-    inputs = split(
-        op.inputs,
-        {
-            "handles": tables,
-            "hooks": tables,
-            "missing_rows": tables,
-            "gradients": len(attrs["names"]),
-            **batch_lengths(attrs),
-        },
-    )
+    inputs = named_inputs(op, attrs, *_TABLES_INPUTS, gradients=True)
 
     def find(f: int, ids: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
         table = attrs["tables"][f]

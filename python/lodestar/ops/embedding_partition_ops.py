@@ -83,14 +83,11 @@ def pool_features(
     default_id.
     """
     return gen_ops.lodestar_embedding_collection_pool(
-        hooks=hooks,
         rows=rows,
         unique_ids=unique_ids,
         positions=positions,
         default_rows=default_rows,
-        **collection_ops.batch_arguments(features, inputs),
-        M=collection_ops.num_max(features),
-        feature_dtypes=[hooks[f.table].dtype for f in features],
+        **collection_ops.lookup_arguments(features, inputs, hooks),
     ).pooled
 
 
@@ -132,9 +129,7 @@ def _partition_bags_gradient(
 ) -> list[tf.Tensor | None]:
     attrs = collection_ops.feature_attrs(op)
     num_parts, num_shares = op.get_attr("num_parts"), op.get_attr("N")
-    inputs = collection_ops.split(
-        op.inputs, collection_ops.batch_lengths(attrs)
-    )
+    inputs = collection_ops.named_inputs(op, attrs)
     places = op.outputs[3 * num_shares :]
     factor_grads = grads[2 * num_shares : 3 * num_shares]
     result: list[tf.Tensor | None] = [None] * len(op.inputs)
@@ -216,14 +211,8 @@ def _pool_gradient(
     op: tf.Operation, *grads: tf.Tensor
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
     attrs = collection_ops.feature_attrs(op)
-    tables, features = len(op.get_attr("table_dtypes")), len(attrs["names"])
-    inputs = collection_ops.split(
-        op.inputs,
-        {
-            **dict.fromkeys(_TABLES_INPUTS, tables),
-            **collection_ops.batch_lengths(attrs),
-        },
-    )
+    tables, features = op.get_attr("T"), len(attrs["names"])
+    inputs = collection_ops.named_inputs(op, attrs, *_TABLES_INPUTS)
     gradients = list(grads[:features])
     result = [None] * len(op.inputs)
     result[:tables] = collection_ops.hook_gradients(
@@ -248,14 +237,9 @@ def _weights_gradient_gradient(
     op: tf.Operation, *grads: tf.Tensor
 ) -> list[tf.Tensor | tf.IndexedSlices | None]:
     attrs = collection_ops.feature_attrs(op)
-    tables = len(op.get_attr("table_dtypes"))
-    inputs = collection_ops.split(
-        op.inputs,
-        {
-            **dict.fromkeys(_TABLES_INPUTS, tables),
-            "gradients": len(attrs["names"]),
-            **collection_ops.batch_lengths(attrs),
-        },
+    tables = op.get_attr("T")
+    inputs = collection_ops.named_inputs(
+        op, attrs, *_TABLES_INPUTS, gradients=True
     )
     positions = _positions_of_features(attrs, inputs)
 

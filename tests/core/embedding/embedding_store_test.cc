@@ -343,14 +343,20 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
             StatusCode::kFailedPrecondition);
 
   // Not while a snapshot needs the slots.
-  TableChanges& changes = store->parts().rows.changes();
-  changes.BeginSnapshot(std::make_shared<ImageBudget>(StepGates(), 0));
+  SnapshotSource source = store->snapshot_source();
+  ShardLocks locks = source.Locks();
+  locks.Lock();
+  ASSERT_TRUE(source.ReserveMarks().ok());
+  std::vector<std::vector<int64_t>> removed(source.num_shards());
+  source.Begin(std::make_shared<ImageBudget>(StepGates(), 0), &removed);
+  locks.Unlock();
   restart(adam);
   EXPECT_FALSE(done);
   EXPECT_EQ(bound(), "adagrad");
-  changes.EndSnapshot(nullptr);
+  const std::vector<int64_t> no_rows(source.num_shards(), 0);
+  source.End(no_rows, removed, nullptr);
 
-  changes.SetBase("whole");
+  store->SetBase("whole");
   restart(adagrad);
   EXPECT_TRUE(done);
   EXPECT_EQ(former, "adagrad");

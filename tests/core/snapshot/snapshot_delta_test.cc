@@ -40,13 +40,13 @@ TEST(SnapshotDeltaTest, RejectsAnIncompatibleTable) {
       "and 12");
   expect_refused(
       Table(false, RowType::kFloat32, Adam()), StatusCode::kFailedPrecondition,
-      "has the optimizer slots of 'adam', but the table has those of "
-      "'adagrad'");
+      "the table has the optimizer slots of 'adagrad', but the update uses "
+      "'adam'");
   expect_refused(
       Table(false, RowType::kFloat32, {}), StatusCode::kFailedPrecondition,
       "has no optimizer slots, but the table has those of 'adagrad'");
   expect_refused(Table(false, RowType::kFloat64), StatusCode::kInvalidArgument,
-                 "has float64 rows");
+                 "the rows are float64");
 }
 
 TEST(SnapshotDeltaTest, ACapIsKept) {
@@ -60,7 +60,7 @@ TEST(SnapshotDeltaTest, ACapIsKept) {
   const Status status = ApplyFile(full, capped.get());
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(
-      status.message().find("results in 4 rows, but the table's cap is 3"),
+      status.message().find("makes 4 rows, but `max_rows` of the table is 3"),
       std::string::npos)
       << status.message();
   ExpectEqual(Export(*capped), before);

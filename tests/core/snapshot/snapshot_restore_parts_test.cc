@@ -342,7 +342,7 @@ TEST(SnapshotRestorePartsTest, RowsAboveTheCapOfAPartAreEvicted) {
     EXPECT_GT(store->Stats().count(Event::kEvicted), 0);
   }
   ExpectRefused(written.parts, {}, *like, StatusCode::kFailedPrecondition,
-                "results in 350 rows, but the table's cap is 100");
+                "makes 350 rows, but `max_rows` of the table is 100");
 }
 
 TEST(SnapshotRestorePartsTest, IncrementalFilesOfPartsAreAppliedTogether) {

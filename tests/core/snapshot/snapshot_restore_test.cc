@@ -27,34 +27,6 @@ void ExpectRefused(const std::vector<std::string>& files,
   EXPECT_EQ(store, nullptr);
 }
 
-TEST(RestoredRecordsTest, GroupsABlockByShard) {
-  const auto store = MakeStore();
-  const SnapshotTable table = Table(true);
-  SnapshotFileReader::Block block;
-  block.kind = BlockKind::kRows;
-  block.count = 20;
-  std::vector<int64_t> ids;
-  for (int64_t id = 0; id < block.count; ++id) {
-    ids.push_back(id);
-    const std::string record = RowRecord(table, id, 1.0f);
-    block.payload.insert(block.payload.end(), record.begin(), record.end());
-  }
-  RestoredRecords::Groups groups;
-  RestoredRecords(store.get(), table, /*reset_slots=*/false)
-      .Group(block, &groups);
-  const ShardedRows& rows = store->parts().rows;
-  std::vector<int64_t> cut;
-  for (size_t s = 0; s < rows.num_shards(); ++s) {
-    for (uint32_t k = groups.begins[s]; k < groups.begins[s + 1]; ++k) {
-      cut.push_back(HeadOf(groups.records[k]).id);
-      EXPECT_EQ(rows.HashOf(cut.back()).shard, s);
-      EXPECT_EQ(rows.HashOf(cut.back()).tag, groups.tags[k]);
-    }
-  }
-  std::sort(cut.begin(), cut.end());
-  EXPECT_EQ(cut, ids);
-}
-
 TEST(SnapshotRestoreTest, AnEmptyTableIsRestored) {
   const auto like = MakeStore();
   const auto store = MustRestore({WholeFile({})}, *like);
@@ -70,13 +42,15 @@ TEST(SnapshotRestoreTest, ReservesTheIndex) {
   std::iota(ids.begin(), ids.end(), 0);
   const auto store = MustRestore({WholeFile(ids)}, *MakeStore());
   ASSERT_NE(store, nullptr);
-  const ShardedRows& rows = store->parts().rows;
-  for (size_t s = 0; s < rows.num_shards(); ++s) {
+  const size_t num_shards = store->row_checks().num_shards();
+  int64_t wanted = 0;
+  for (size_t s = 0; s < num_shards; ++s) {
     EpochDomain epochs;
     LeafIndex index(&epochs, static_cast<uint32_t>(s));
-    ASSERT_TRUE(index.ReserveEvenly(ids.size() / rows.num_shards()).ok());
-    EXPECT_EQ(rows.shard(s).index.bytes(), index.bytes());
+    ASSERT_TRUE(index.ReserveEvenly(ids.size() / num_shards).ok());
+    wanted += index.bytes();
   }
+  EXPECT_EQ(store->Stats().index_bytes, wanted);
 }
 
 TEST(SnapshotRestoreTest, KeepsEventCounts) {
@@ -124,8 +98,8 @@ TEST(SnapshotRestoreTest, RejectsOrResetsAnotherOptimizer) {
   const std::string file = WholeFile({1});
   ExpectRefused({file}, *like, StatusCode::kFailedPrecondition,
                 StrCat("'", file,
-                       "' has the optimizer slots of 'adagrad', but the "
-                       "table has those of 'adam'"));
+                       "': the table has the optimizer slots of 'adam', but "
+                       "the update uses 'adagrad'"));
   EXPECT_NE(MustRestore({file}, *like, /*reset=*/true), nullptr);
   EXPECT_NE(MustRestore({file}, *AttachedTo("adagrad")), nullptr);
   SnapshotTable without = Table(true);
@@ -149,17 +123,17 @@ TEST(SnapshotRestoreTest, RejectsFilesOfOtherRows) {
   table.dim = 5;
   ExpectRefused({WholeFile({1}, table)}, *MakeStore(),
                 StatusCode::kInvalidArgument,
-                "has rows of dimension 5, but the table's dimension is 3");
+                "the rows have dimension 5, but the table's dimension is 3");
   ExpectRefused({WholeFile({1}, Table(true, RowType::kFloat16))}, *MakeStore(),
                 StatusCode::kInvalidArgument,
-                "has float16 rows, but the table's rows are float32");
+                "the rows are float16, but the table's rows are float32");
   TablePolicies policies;
   policies.shared_rows = 3;
   table = Table(true);
   table.shared_rows = 4;
   ExpectRefused({WholeFile({1}, table)}, *MakeStore(policies),
                 StatusCode::kInvalidArgument,
-                "has 4 shared rows, but the table has 3");
+                "there are 4 shared rows, but the table has 3");
 }
 
 TEST(SnapshotRestoreTest, IgnoresSharedRowsOfOneSide) {
@@ -255,7 +229,8 @@ TEST(SnapshotRestoreTest, RejectsMoreRowsThanTheCap) {
   const std::string file = WholeFile({1, 2, 3});
   ExpectRefused(
       {file}, *MakeStore(policies), StatusCode::kFailedPrecondition,
-      StrCat("'", file, "' results in 3 rows, but the table's cap is 2"));
+      StrCat("'", file,
+             "': the import makes 3 rows, but `max_rows` of the table is 2"));
   const std::string delta = NewPath("delta");
   FileMaker(delta, Table(false)).AddIds(BlockKind::kRemoved, {2}).Finish();
   EXPECT_NE(MustRestore({file, delta}, *MakeStore(policies)), nullptr);

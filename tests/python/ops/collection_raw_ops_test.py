@@ -150,6 +150,20 @@ def test_usual_arguments_are_accepted(name):
     assert len(tables) == 2
 
 
+@pytest.mark.parametrize("name", OPS)
+def test_every_op_checks_the_lengths_of_its_lists(name):
+    _, arguments = prepared(name)
+    of_tables = {"missing", "dims"} & set(arguments)
+    for key in [*FEATURES, *of_tables]:
+        values = arguments[key]
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=f"`{key}` has {len(values) + 1} items, but there are "
+            f"{len(values)} {'tables' if key in of_tables else 'features'}",
+        ):
+            call(name, **{**arguments, key: [*values, values[-1]]})
+
+
 def change_something(name, arguments, rng):
     lists = [
         k for k, v in arguments.items() if isinstance(v, list) and len(v) > 0

@@ -395,7 +395,7 @@ def test_slots_of_another_optimizer_are_refused_or_reset(tables, tmp_path):
     )
     with pytest.raises(tf.errors.FailedPreconditionError) as raised:
         restore(handles([other]), [paths], "root/1")
-    assert "of 'adagrad', but the table has those of 'adam'" in (
+    assert "slots of 'adam', but the update uses 'adagrad'" in (
         raised.value.message
     )
     restore(handles([other]), [paths], "root/1", optimizer_slots="reset")

@@ -150,7 +150,7 @@ def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
     assert all(rows[id_] == row for id_, row in st.rows_of(new).items())
     few = st.table(eviction=lodestar.MaxRows(101))
     with pytest.raises(
-        snapshot.SnapshotError, match="but the table's cap is 101"
+        snapshot.SnapshotError, match="but `max_rows` of the table is 101"
     ):
         snapshot.restore(path, few)
 

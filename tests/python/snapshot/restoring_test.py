@@ -153,14 +153,16 @@ def test_another_optimizer(path, saved):
     _refused(
         path,
         [a, b],
-        "^'.*00000002/table-00001' has .* 'adagrad', but .* those of 'adam'",
+        "^'.*00000002/table-00001': .* of 'adam', but .* uses 'adagrad'",
     )
 
 
 def test_more_rows_than_the_cap(path, saved):
     a, b = _two(eviction=lodestar.MaxRows(50))
     _refused(
-        path, [a, b], "/table-00000' results in 199 rows, but .* cap is 50"
+        path,
+        [a, b],
+        "/table-00000': .* makes 199 rows, but `max_rows` .* is 50",
     )
 
 

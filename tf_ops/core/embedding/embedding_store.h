@@ -22,6 +22,7 @@
 #include "tf_ops/core/embedding/insert_plan.h"
 #include "tf_ops/core/embedding/lookup_plan.h"
 #include "tf_ops/core/embedding/occurrence_counter.h"
+#include "tf_ops/core/embedding/rows_applier.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/shared_rows.h"
 #include "tf_ops/core/embedding/table_parts.h"
@@ -270,10 +271,12 @@ class EmbeddingStore final : public Table {
   // stops marking. Requires: no other call changes rows at the same time.
   void SetBase(const std::string& base);
 
-  // For snapshots and restores. The caller must follow the contracts of the
-  // parts.
-  TableParts& parts() { return table_; }
-  const TableParts& parts() const { return table_; }
+  // For snapshots and restores.
+  SnapshotSource snapshot_source() { return SnapshotSource(&table_); }
+  RowChecks row_checks() const { return RowChecks(table_); }
+  RowsApplier rows_applier(bool fresh = false) {
+    return RowsApplier(&table_, fresh);
+  }
 
  private:
   EmbeddingStore(int dim, int num_shards, const RowInitializer& initializer,
@@ -329,7 +332,6 @@ class EmbeddingStore final : public Table {
                      RowLists* victims, const ParallelFor* parallel) const;
   bool FindOldest(int64_t max_age, int64_t now, RowLists* victims) const;
 
-  Status CheckImport(const EmbeddingRowsView& rows) const;
   std::vector<int64_t> OrderOfImport(const EmbeddingRowsView& rows) const;
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);
 

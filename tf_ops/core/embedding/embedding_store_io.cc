@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -65,28 +64,16 @@ Status EmbeddingStore::ExportParts(bool with_slots, bool with_values,
   return ResourceExhausted("out of memory while exporting ", size(), " rows.");
 }
 
-Status EmbeddingStore::CheckImport(const EmbeddingRowsView& rows) const {
-  LODESTAR_RETURN_IF_ERROR(CheckRowsView(rows, dim(), type()));
-  if (!rows.optimizer.name.empty()) {
-    LODESTAR_RETURN_IF_ERROR(CheckOptimizer(rows.optimizer));
-  }
-  LODESTAR_RETURN_IF_ERROR(table_.occurrence_counter.Check(rows));
-  return table_.shared.Check(rows);
-}
-
 // Imports rows in their eviction order, if the table has one.
 std::vector<int64_t> EmbeddingStore::OrderOfImport(
     const EmbeddingRowsView& rows) const {
   std::vector<int64_t> order(rows.ids.size());
   for (int64_t i = 0; i < rows.ids.size(); ++i) order[i] = i;
   if (!table_.rows.ordered()) return order;
-  const bool lfu = table_.rows.ordered_by(EvictionPolicy::Order::kLfu);
+  const RowChecks checks = row_checks();
   const auto key_of = [&](int64_t i) {
-    EvictionKey key;
-    if (lfu) key.frequency = static_cast<uint32_t>(rows.frequencies[i]);
-    key.last_seen = rows.last_seen[i];
-    key.mixed_id = Mix64(static_cast<uint64_t>(rows.ids[i]));
-    return key;
+    return checks.KeyOf(rows.ids[i], rows.last_seen[i],
+                        static_cast<uint32_t>(rows.frequencies[i]));
   };
   std::sort(order.begin(), order.end(),
             [&](int64_t a, int64_t b) { return key_of(a) < key_of(b); });
@@ -95,7 +82,7 @@ std::vector<int64_t> EmbeddingStore::OrderOfImport(
 
 Status EmbeddingStore::Import(const EmbeddingRowsView& rows,
                               const Execution& on) try {
-  LODESTAR_RETURN_IF_ERROR(CheckImport(rows));
+  LODESTAR_RETURN_IF_ERROR(row_checks().CheckImport(rows));
   return Merge(rows, on.parallel());
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while importing ", rows.ids.size(),
@@ -106,7 +93,7 @@ Status EmbeddingStore::CreateFrom(const EmbeddingRowsView& rows,
                                   const EmbeddingStore& like,
                                   const Execution& on,
                                   std::unique_ptr<EmbeddingStore>* out) try {
-  LODESTAR_RETURN_IF_ERROR(like.CheckImport(rows));
+  LODESTAR_RETURN_IF_ERROR(like.row_checks().CheckImport(rows));
   const TableParts& old = like.table_;
   std::unique_ptr<EmbeddingStore> store;
   LODESTAR_RETURN_IF_ERROR(CreateEmptyLike(
@@ -164,11 +151,10 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   std::vector<char> inserted(rows.ids.size(), 0);
   ShardLocks locks(table_.rows, std::defer_lock);
   NumbersView slots = rows.slots;
-  const auto write = [&](int64_t i, const RowRef& ref) {
-    RowStore* const store = &table_.rows.shard(ref.shard).rows;
+  const auto write = [&](int64_t i, RowStore* store, uint32_t row) {
     // Resets the slots, so it does not matter whether the row existed.
-    if (slots.empty()) table_.optimizer.FillSlots(store, ref.row);
-    table_.rows.CopyIn(rows.values, slots, i, rows.ids.size(), store, ref.row);
+    if (slots.empty()) table_.optimizer.FillSlots(store, row);
+    table_.rows.CopyIn(rows.values, slots, i, rows.ids.size(), store, row);
   };
   {
     InsertPlan::Options options;
@@ -179,7 +165,7 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
     InsertPlan plan(
         rows.ids, refs, options,
         [&](int64_t i, const RowRef& ref) {
-          write(i, ref);
+          write(i, &table_.rows.shard(ref.shard).rows, ref.row);
           inserted[i] = 1;
         },
         &table_);
@@ -190,28 +176,19 @@ Status EmbeddingStore::Merge(const EmbeddingRowsView& rows,
   // Another optimizer may have been attached since the plan's locks were
   // released; then slots of this kind no longer exist.
   if (!slots.empty() && !table_.optimizer.IsBoundTo(rows.optimizer)) slots = {};
+  RowsApplier applier = rows_applier();
   const auto assign = [&](int64_t i) {
-    // New, or evicted before it got a row.
-    if (inserted[i] || !refs[i].found()) return;
-    RowShard& shard = table_.rows.shard(refs[i].shard);
-    EpochDomain::Guard guard(table_.rows.epochs());
+    if (inserted[i]) return;
+    table_.rows.LookAgain(rows.ids.subspan(i, 1),
+                          Span<RowRef>(refs).subspan(i, 1));
     // If it is gone, it was removed after this call, in effect.
-    if (!shard.rows.Lock(refs[i].row, rows.ids[i]) &&
-        !shard.LockAgain(table_.rows.HashOf(rows.ids[i]).tag, rows.ids[i],
-                         &refs[i])) {
-      return;
-    }
-    const uint32_t row = refs[i].row;
+    if (!refs[i].found()) return;
+    RowShard& shard = table_.rows.shard(refs[i].shard);
     shard.mutex.AssertHeld();
-    shard.rows.BeforeWrite(row);
-    write(i, refs[i]);
-    if (shard.order != nullptr) shard.order->Remove(row);
-    RowMeta* meta = shard.rows.meta(row);
-    meta->last_seen.store(rows.last_seen[i], std::memory_order_relaxed);
-    meta->frequency.store(static_cast<uint32_t>(rows.frequencies[i]),
-                          std::memory_order_relaxed);
-    if (shard.order != nullptr) shard.order->Add(row);
-    shard.rows.Unlock(row);
+    applier.Put(&shard, table_.rows.HashOf(rows.ids[i]).tag, refs[i].row,
+                rows.ids[i], rows.last_seen[i],
+                static_cast<uint32_t>(rows.frequencies[i]),
+                [&](RowStore* store, uint32_t row) { write(i, store, row); });
   };
   if (table_.rows.ordered()) {
     for (int64_t i : order) assign(i);

@@ -41,11 +41,10 @@ struct EmbeddingSnapshot::Part {
   RowStore* rows;
   BlockKind kind;
   SnapshotRowFormat format;
-  int64_t end;  // of rows [0, end)
 };
 
 EmbeddingSnapshot::EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store)
-    : store_(std::move(store)) {}
+    : store_(std::move(store)), source_(store_->snapshot_source()) {}
 
 EmbeddingSnapshot::~EmbeddingSnapshot() { Abort(); }
 
@@ -68,16 +67,17 @@ Status EmbeddingSnapshot::Begin(
   });
   std::vector<ShardLocks> locks;
   for (size_t k = 0; k < order.size(); ++k) {
-    EmbeddingStore& store = *sources[order[k]].store;
-    if (k > 0 && sources[order[k - 1]].store.get() == &store) {
+    if (k > 0 && sources[order[k - 1]].store == sources[order[k]].store) {
       return InvalidArgument("the snapshot lists one table twice.");
     }
-    ShardedRows& rows = store.parts().rows;
-    if (rows.changes().running()) return AlreadyRunning();
-    locks.emplace_back(rows, std::defer_lock);
+    SnapshotSource& source = snapshots[order[k]]->source_;
+    if (source.budget() != nullptr) return AlreadyRunning();
+    locks.push_back(source.Locks());
     // Allocates before the gates stop optimizer steps.
-    ShardLocks held(rows);
-    LODESTAR_RETURN_IF_ERROR(rows.ReserveMarks());
+    locks.back().Lock();
+    const Status reserved = source.ReserveMarks();
+    locks.back().Unlock();
+    LODESTAR_RETURN_IF_ERROR(reserved);
   }
   const auto flip = [&]() -> Status {
     struct Unlocker {
@@ -89,9 +89,7 @@ Status EmbeddingSnapshot::Begin(
     for (ShardLocks& lock : locks) lock.Lock();
     const Unlocker unlocker = {&locks};
     for (int64_t i : order) {
-      if (sources[i].store->parts().rows.changes().running()) {
-        return AlreadyRunning();
-      }
+      if (snapshots[i]->source_.budget() != nullptr) return AlreadyRunning();
     }
     std::shared_ptr<ImageBudget> budget;
     try {
@@ -121,52 +119,38 @@ Status EmbeddingSnapshot::Begin(
 }
 
 void EmbeddingSnapshot::Prepare(const std::string& base) {
-  TableParts& store = store_->parts();
-  table_.dim = store.rows.dim();
-  table_.type = store.rows.type();
+  table_.dim = store_->dim();
+  table_.type = store_->type();
   table_.whole = base.empty() || store_->base() != base;
-  table_.optimizer = store.optimizer.optimizer();
-  table_.step = store.step.value();
-  table_.seed = store.initializer.seed();
-  table_.salt = store.initializer.salt();
-  table_.own_step = store.step.own();
-  table_.shared_rows = store.shared.count();
+  table_.optimizer = source_.optimizer();
+  table_.step = source_.step().value();
+  table_.seed = source_.initializer().seed();
+  table_.salt = source_.initializer().salt();
+  table_.own_step = source_.step().own();
+  table_.shared_rows = source_.num_shared_rows();
   int64_t bytes = 0;
-  const auto add_part = [&](RowStore* rows, BlockKind kind) {
-    const std::vector<float>& inits = table_.optimizer.slot_inits;
-    mutex_.AssertHeld();
-    parts_.push_back({rows,
-                      kind,
-                      {table_.layout(), inits, rows->num_slots()},
-                      rows->high_water()});
+  for (RowStore* rows : source_.stores()) {
+    const bool shared = parts_.size() == source_.num_shards();
+    parts_.push_back(
+        {rows,
+         shared ? BlockKind::kSharedRows : BlockKind::kRows,
+         {table_.layout(), table_.optimizer.slot_inits, rows->num_slots()}});
+    ends_.push_back(rows->high_water());
     bytes += rows->row_bytes() + rows->slot_bytes();
-  };
-  for (size_t s = 0; s < store.rows.num_shards(); ++s) {
-    add_part(&store.rows.shard(s).rows, BlockKind::kRows);
   }
-  if (store.shared.any()) {
-    add_part(store.rows.shared(), BlockKind::kSharedRows);
-  }
-  store.occurrence_counter.ForEachPending(
+  source_.occurrence_counter().ForEachPending(
       table_.step, [&](int64_t id, uint32_t occurrences, int64_t last_seen) {
         mutex_.AssertHeld();
         pending_.push_back({id, last_seen, occurrences, 0});
       });
-  sketch_ = store.occurrence_counter.sketch();
-  removed_.resize(store.rows.num_shards());
+  sketch_ = source_.occurrence_counter().sketch();
+  removed_.resize(source_.num_shards());
   image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
 }
 
 void EmbeddingSnapshot::Start(const std::shared_ptr<ImageBudget>& budget) {
   budget_ = budget;
-  ShardedRows& rows = store_->parts().rows;
-  if (rows.changes().base().empty()) rows.StartMarking();
-  rows.changes().BeginSnapshot(budget);
-  for (size_t s = 0; s < removed_.size(); ++s) {
-    RowShard& shard = rows.shard(s);
-    shard.mutex.AssertHeld();
-    removed_[s] = shard.removed.Take();
-  }
+  source_.Begin(budget, &removed_);
   const int64_t chunk =
       std::min(kMostChunkBytes,
                image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
@@ -212,8 +196,8 @@ Status EmbeddingSnapshot::WriteAll(SnapshotFileWriter* file) {
   RecordBuffer block(file, table_.record_bytes());
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
-    for (int64_t next = 0; next < part.end;) {
-      block.Add(part.rows->SaveRows(part.end, part.format, block.left(), &next,
+    for (int64_t next = 0; next < ends_[p];) {
+      block.Add(part.rows->SaveRows(ends_[p], part.format, block.left(), &next,
                                     block.next()));
       if (block.left() == 0) {
         LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
@@ -254,7 +238,9 @@ Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
 }
 
 void EmbeddingSnapshot::EndImages() {
-  for (const Part& part : parts_) part.rows->EndImages(part.end);
+  for (size_t p = 0; p < parts_.size(); ++p) {
+    parts_[p].rows->EndImages(ends_[p]);
+  }
 }
 
 void EmbeddingSnapshot::Commit(std::string base) {
@@ -272,25 +258,7 @@ void EmbeddingSnapshot::End(std::string* base) {
   if (ended_ || !begun_) return;
   ended_ = true;
   EndImages();
-  ShardedRows& rows = store_->parts().rows;
-  TableChanges& changes = rows.changes();
-  const bool marking = changes.HasBaseAfter(base);
-  for (size_t p = 0; p < parts_.size(); ++p) {
-    const bool shared = parts_[p].kind == BlockKind::kSharedRows;
-    RowShard& shard = rows.shard(shared ? 0 : p);
-    MutexLock lock(&shard.mutex);
-    parts_[p].rows->EndSnapshot(parts_[p].end, base == nullptr);
-    if (!marking) parts_[p].rows->StopMarking();
-    if (shared) continue;
-    if (!marking) {
-      shard.removed.Forget();
-    } else if (base == nullptr &&
-               !shard.removed.Restore(std::move(removed_[p]))) {
-      changes.ForgetBase();
-    }
-  }
-  changes.EndSnapshot(base);
-  std::vector<std::vector<int64_t>>().swap(removed_);
+  source_.End(ends_, std::move(removed_), base);
 }
 
 }  // namespace lodestar

@@ -93,6 +93,7 @@ class EmbeddingSnapshot {
   void End(std::string* base) LODESTAR_REQUIRES(mutex_);
 
   const std::shared_ptr<EmbeddingStore> store_;
+  SnapshotSource source_;
   SnapshotTable table_;
   int64_t image_limit_ = 0;
   std::atomic<bool> aborted_{false};
@@ -101,6 +102,8 @@ class EmbeddingSnapshot {
   std::shared_ptr<ImageBudget> budget_ LODESTAR_GUARDED_BY(mutex_);
   // Shards, then shared rows.
   std::vector<Part> parts_ LODESTAR_GUARDED_BY(mutex_);
+  // By part, number of rows when the snapshot began.
+  std::vector<int64_t> ends_ LODESTAR_GUARDED_BY(mutex_);
   // By shard, removed since the base.
   std::vector<std::vector<int64_t>> removed_ LODESTAR_GUARDED_BY(mutex_);
   std::vector<SnapshotPending> pending_ LODESTAR_GUARDED_BY(mutex_);

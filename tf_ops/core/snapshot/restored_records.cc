@@ -1,7 +1,7 @@
 #include "tf_ops/core/snapshot/restored_records.h"
 
 #include <algorithm>
-#include <cstring>
+#include <new>
 
 namespace lodestar {
 
@@ -19,23 +19,6 @@ Status JoinParts(const std::string& before, const std::string& path,
   }
   joined->step = std::max(joined->step, table.step);
   joined->own_step |= table.own_step;
-  return Status();
-}
-
-Status SharedRowSet::Add(const SnapshotFileReader& file,
-                         const SnapshotTable& table,
-                         const SnapshotFileReader::Block& block) {
-  MutexLock lock(&mutex_);
-  for (int64_t i = 0; i < block.count; ++i) {
-    const int64_t offset = i * table.record_bytes();
-    const int64_t row = HeadOf(block.payload.data() + offset).id;
-    if (seen_[row]) {
-      return DamageAt(file.path(), block.OffsetOf(offset), "shared row ", row,
-                      " occurs a second time");
-    }
-    seen_[row] = true;
-    ++count_;
-  }
   return Status();
 }
 
@@ -102,113 +85,61 @@ EmbeddingRowsView AdmissionState::View() const {
   return view;
 }
 
-Status RestoredRecords::CheckTable(const std::string& path,
-                                   const SnapshotTable& table,
-                                   const EmbeddingStore& store) {
-  if (table.dim != store.dim()) {
-    return InvalidArgument("'", path, "' has rows of dimension ", table.dim,
-                           ", but the table's dimension is ", store.dim());
-  }
-  if (table.type != store.type()) {
-    return InvalidArgument("'", path, "' has ", NameOf(table.type),
-                           " rows, but the table's rows are ",
-                           NameOf(store.type()));
-  }
-  const int64_t shared_rows = store.parts().shared.count();
-  if (table.shared_rows != shared_rows && table.shared_rows != 0 &&
-      shared_rows != 0) {
-    return InvalidArgument("'", path, "' has ", table.shared_rows,
-                           " shared rows, but the table has ", shared_rows);
-  }
-  return Status();
+Status RestoredFile::Open(const std::string& path, const RowChecks& checks) {
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader_));
+  LODESTAR_RETURN_IF_ERROR(ReadTable(*reader_, &table_));
+  return Prefixed(checks.CheckKind(table_.dim, table_.type, table_.shared_rows),
+                  "'", path, "': ");
 }
 
-Status RestoredRecords::CheckCap(const std::string& path, int64_t rows,
-                                 EmbeddingStore* store) {
-  const int64_t max_rows = store->parts().policies.eviction.max_rows;
-  if (max_rows == 0 || rows <= max_rows) return Status();
-  return FailedPrecondition("'", path, "' results in ", rows,
-                            " rows, but the table's cap is ", max_rows,
-                            " rows");
-}
-
-Status RestoredRecords::CheckOptimizer(const std::string& path,
-                                       const AttachedOptimizer& optimizer,
-                                       const EmbeddingStore& store) {
-  if (optimizer.name.empty()) return Status();
-  LODESTAR_RETURN_IF_ERROR(Prefixed(optimizer.Check(), "'", path, "': "));
-  const AttachedOptimizer& attached = store.parts().optimizer.optimizer();
-  if (attached.name.empty()) return Status();
-  if (attached.name != optimizer.name) {
-    return FailedPrecondition("'", path, "' has the optimizer slots of '",
-                              optimizer.name, "', but the table has those of '",
-                              attached.name, "'");
-  }
-  if (attached.slot_names == optimizer.slot_names) return Status();
-  return FailedPrecondition("'", path, "' has the optimizer slots [",
-                            Join(optimizer.slot_names), "] of '",
-                            optimizer.name, "', but the table has [",
-                            Join(attached.slot_names), "]");
-}
-
-void RestoredRecords::Group(const SnapshotFileReader::Block& block,
-                            Groups* groups, const TablePart& part) const {
-  const int64_t count = block.count;
-  const auto record = [&](int64_t i) {
-    return block.payload.data() + i * layout_.bytes();
+Status RestoredFile::ForEach(const RowChecks& checks,
+                             const ParallelFor* parallel,
+                             AdmissionState* admission, const TablePart& part,
+                             const SnapshotScan::Visit& visit) const {
+  const bool with_shared = checks.has_shared_rows() && table_.shared_rows > 0;
+  Mutex mutex;  // guards `seen` and `num_seen`
+  std::vector<bool> seen(with_shared ? table_.shared_rows : 0);
+  int64_t num_seen = 0;
+  const auto add_shared = [&](const SnapshotFileReader::Block& block) {
+    MutexLock lock(&mutex);
+    for (int64_t i = 0; i < block.count; ++i) {
+      const int64_t offset = i * table_.record_bytes();
+      const int64_t row = HeadOf(block.payload.data() + offset).id;
+      if (seen[row]) {
+        return DamageAt(path(), block.OffsetOf(offset), "shared row ", row,
+                        " occurs a second time");
+      }
+      seen[row] = true;
+      ++num_seen;
+    }
+    return Status();
   };
-  const size_t num_shards = table_.rows.num_shards();
-  groups->begins.assign(num_shards + 2, 0);
-  // Counts are stored two entries ahead, so that placing the records turns them
-  // into the begins.
-  int64_t kept = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t id = HeadOf(record(i)).id;
-    if (!part.Has(id)) continue;
-    ++groups->begins[table_.rows.HashOf(id).shard + 2];
-    ++kept;
+  const auto add = [&](const SnapshotFileReader::Block& block) -> Status {
+    try {
+      LODESTAR_RETURN_IF_ERROR(CheckRecords(*reader_, table_, block));
+      switch (block.kind) {
+        case BlockKind::kSharedRows:
+          if (!with_shared) return Status();
+          LODESTAR_RETURN_IF_ERROR(add_shared(block));
+          return visit(block);
+        case BlockKind::kPending:
+        case BlockKind::kSketch:
+          if (admission != nullptr) admission->Add(block, part);
+          return Status();
+        default:
+          return visit(block);
+      }
+    } catch (const std::bad_alloc&) {
+      return ResourceExhausted("out of memory for the rows of '", path(), "'.");
+    }
+  };
+  SnapshotScan scan(*reader_, /*payloads=*/true);
+  LODESTAR_RETURN_IF_ERROR(scan.ForEach(parallel, add));
+  if (with_shared && table_.whole && num_seen != table_.shared_rows) {
+    return DamageAt(path(), reader_->size(), "the file has ", num_seen,
+                    " shared rows, but its table has ", table_.shared_rows);
   }
-  groups->tags.resize(kept);
-  groups->records.resize(kept);
-  for (size_t s = 2; s < groups->begins.size(); ++s) {
-    groups->begins[s] += groups->begins[s - 1];
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t id = HeadOf(record(i)).id;
-    if (!part.Has(id)) continue;
-    const ShardedRows::IdHash hash = table_.rows.HashOf(id);
-    const uint32_t to = groups->begins[hash.shard + 1]++;
-    groups->tags[to] = hash.tag;
-    groups->records[to] = record(i);
-  }
-}
-
-void RestoredRecords::Write(const char* record, RowStore* rows, uint32_t row) {
-  CopyRowIn(record + layout_.values(), layout_.value_bytes(),
-            rows->values(row));
-  if (reset_slots_ || layout_.slots() == 0) {
-    table_.optimizer.FillSlots(rows, row);
-    return;
-  }
-  for (int s = 0; s < layout_.slots(); ++s) {
-    std::memcpy(rows->slot(row, s), record + layout_.slot(s),
-                layout_.slot_bytes());
-  }
-}
-
-void RestoredRecords::WriteShared(const SnapshotFileReader::Block& block) {
-  if (!table_.shared.any()) return;
-  RowStore* const rows = table_.shared.rows();
-  for (int64_t i = 0; i < block.count; ++i) {
-    const char* record = block.payload.data() + i * layout_.bytes();
-    // The id of a shared row is its number.
-    const int64_t id = HeadOf(record).id;
-    const uint32_t row = static_cast<uint32_t>(id);
-    rows->Lock(row, id);
-    rows->BeforeWrite(row);
-    Write(record, rows, row);
-    rows->Unlock(row);
-  }
+  return admission == nullptr ? Status() : admission->Finish(path());
 }
 
 }  // namespace lodestar

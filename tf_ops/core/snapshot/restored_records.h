@@ -1,5 +1,5 @@
-// Restoring of records from snapshot files to an EmbeddingStore. Shared by
-// TableRestorer and SnapshotDelta.
+// The parts of a table's snapshot files, and state accumulated over files.
+// Shared by TableRestorer and SnapshotDelta.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_RESTORED_RECORDS_H_
@@ -14,9 +14,10 @@
 #include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/embedding/rows_applier.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
 
@@ -44,36 +45,11 @@ struct TablePart {
   }
 };
 
-// Returns the head of a record.
-inline SnapshotRowHead HeadOf(const char* record) {
-  SnapshotRowHead head;
-  __builtin_memcpy(&head, record, sizeof(head));
-  return head;
-}
-
 // Merges `table`, read from another part's file at `path`, into `joined`, which
 // was read from the file at `before`. A part that has never had a gradient has
 // no optimizer yet. Returns InvalidArgument if they belong to different tables.
 Status JoinParts(const std::string& before, const std::string& path,
                  const SnapshotTable& table, SnapshotTable* joined);
-
-// The set of shared rows of a file that have been read. Thread-safe.
-class SharedRowSet {
- public:
-  explicit SharedRowSet(int64_t count) : seen_(count) {}
-  // Returns DataLoss if a row occurs twice.
-  Status Add(const SnapshotFileReader& file, const SnapshotTable& table,
-             const SnapshotFileReader::Block& block);
-  int64_t count() const {
-    MutexLock lock(&mutex_);
-    return count_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  std::vector<bool> seen_ LODESTAR_GUARDED_BY(mutex_);
-  int64_t count_ LODESTAR_GUARDED_BY(mutex_) = 0;
-};
 
 // Accumulates the admission state of several files, one file at a time.
 // Thread-safe within a file.
@@ -103,49 +79,31 @@ class AdmissionState {
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
 };
 
-// Copies records into the parts of a table.
-class RestoredRecords {
+// A snapshot file of a table.
+class RestoredFile {
  public:
-  // For the records of one file. Copies slots unless `reset_slots`.
-  RestoredRecords(EmbeddingStore* store, const SnapshotTable& table,
-                  bool reset_slots)
-      : table_(store->parts()),
-        layout_(table.layout()),
-        reset_slots_(reset_slots) {}
+  // Returns InvalidArgument if the file's rows do not fit the table.
+  Status Open(const std::string& path, const RowChecks& checks);
 
-  // Returns InvalidArgument if `store` cannot hold the file's rows.
-  static Status CheckTable(const std::string& path, const SnapshotTable& table,
-                           const EmbeddingStore& store);
-  // Returns FailedPrecondition if `rows`, the result of the file, exceed the
-  // cap of `store`.
-  static Status CheckCap(const std::string& path, int64_t rows,
-                         EmbeddingStore* store);
-  // Returns FailedPrecondition if `store` has an optimizer other than the
-  // file's `optimizer`, InvalidArgument if that is unknown.
-  static Status CheckOptimizer(const std::string& path,
-                               const AttachedOptimizer& optimizer,
-                               const EmbeddingStore& store);
+  const std::string& path() const { return reader_->path(); }
+  const SnapshotTable& table() const { return table_; }
+  // The records of a block with rows.
+  RowRecords RecordsOf(const SnapshotFileReader::Block& block,
+                       bool reset_slots) const {
+    return {block.payload.data(), block.count, table_.layout(), reset_slots};
+  }
 
-  // The records of a ROWS block, grouped by shard. Shard s has records
-  // [begins[s], begins[s + 1]).
-  struct Groups {
-    std::vector<uint32_t> begins;
-    std::vector<uint32_t> tags;
-    std::vector<const char*> records;
-  };
-  // Groups the records of the block whose ids are in `part`.
-  void Group(const SnapshotFileReader::Block& block, Groups* groups,
-             const TablePart& part = TablePart()) const;
-
-  // Writes the values and slots of a row that is locked or not yet visible.
-  void Write(const char* record, RowStore* rows, uint32_t row);
-  // Writes the records of a SHARED_ROWS block, if the table has shared rows.
-  void WriteShared(const SnapshotFileReader::Block& block);
+  // Checks all records and calls visit(block), on any thread, for blocks of
+  // rows and removed ids, and for shared rows if the table has some. Adds the
+  // admission state of `part`, unless `admission` is null. Returns DataLoss if
+  // a shared row is missing or occurs twice.
+  Status ForEach(const RowChecks& checks, const ParallelFor* parallel,
+                 AdmissionState* admission, const TablePart& part,
+                 const SnapshotScan::Visit& visit) const;
 
  private:
-  TableParts& table_;
-  const SnapshotRowLayout layout_;
-  const bool reset_slots_;
+  std::unique_ptr<SnapshotFileReader> reader_;
+  SnapshotTable table_;
 };
 
 }  // namespace lodestar

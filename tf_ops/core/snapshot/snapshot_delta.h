@@ -47,45 +47,38 @@ class SnapshotDelta {
 
  private:
   SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
-      : store_(store), parts_(store->parts()), options_(options) {}
+      : store_(store), table_(store->rows_applier()), options_(options) {}
 
-  struct File {
-    std::unique_ptr<SnapshotFileReader> reader;
-    SnapshotTable table;
-    const std::string& path() const { return reader->path(); }
-  };
   struct IdAt {
     int64_t id;
-    const File* file;
+    const RestoredFile* file;
     int64_t offset;
   };
 
   Status OpenFile(const std::string& path);
-  Status CheckTable(const File& file) const;
-  Status ReadFile(const File& file, std::vector<IdAt>* found);
+  Status CheckTable(const RestoredFile& file) const;
+  Status ReadFile(const RestoredFile& file, std::vector<IdAt>* found);
   Status CollectIds(std::vector<IdAt>* found);
-  Status CheckAdmission() const;
+  // Returns `status` of all files as an error of the last one.
+  Status InLast(const Status& status) const {
+    return Prefixed(status, "'", files_.back().path(), "': ");
+  }
   // Requires: `refs` are the rows of ids_.
   Status CheckCap(Span<const RowRef> refs) const;
   Status Reserve();
   Status WriteAll();
-  Status WriteFile(const File& file);
   // Returns an empty lock if this object holds all of them.
   std::unique_lock<Mutex> LockShard(RowShard* shard) const;
-  Status Bind();
-  Status WriteRows(RestoredRecords* records,
-                   const SnapshotFileReader::Block& block);
-  Status WriteRowsOfShard(RestoredRecords* records, uint32_t number,
-                          RestoredRecords::Groups* groups);
-  static void SortByAge(uint32_t begin, uint32_t end,
-                        RestoredRecords::Groups* groups);
+  Status WriteRows(const RowRecords& records);
+  Status WriteRowsOfShard(const RowRecords& records, uint32_t number,
+                          RecordGroups* groups);
   void Remove();
 
   EmbeddingStore* const store_;
-  TableParts& parts_;
+  RowsApplier table_;
   const RestoreOptions options_;
-  std::vector<std::unique_ptr<File>> files_;
-  SnapshotTable table_;           // the merged tables of all files
+  std::vector<RestoredFile> files_;
+  SnapshotTable joined_;          // the merged tables of all files
   std::vector<int64_t> ids_;      // of the rows, ascending
   std::vector<int64_t> removed_;  // and not written, ascending
   AdmissionState admission_;

@@ -18,7 +18,8 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/device/device_kernel_util.h"
-#include "tf_ops/kernels/embedding/embedding_collection_util.h"
+#include "tf_ops/kernels/embedding/embedding_collection_counters.h"
+#include "tf_ops/kernels/embedding/embedding_collection_spec.h"
 
 namespace lodestar {
 namespace {
@@ -35,6 +36,18 @@ absl::Status ReadBatchMemory(BatchMemory* memory) {
                               parsed.message());
 }
 
+// Base of the kernels of ops with features.
+class DeviceCollectionKernel : public CollectionKernel {
+ public:
+  explicit DeviceCollectionKernel(OpKernelConstruction* ctx)
+      : CollectionKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ReadBatchMemory(&memory_));
+  }
+
+ protected:
+  BatchMemory memory_ = BatchMemory::kDevice;
+};
+
 // A resource with FeatureCounts of several features in device memory.
 class DeviceCollectionCounters : public tensorflow::ResourceBase {
  public:
@@ -43,12 +56,16 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
   DeviceCollectionCounters(OpKernelContext* ctx, int64_t num_features)
       : num_features_(num_features), allocator_(ctx) {}
 
-  Status Allocate(const DeviceStream& on) {
-    LODESTAR_RETURN_IF_ERROR(counts_.Allocate(
-        &allocator_, num_features_ * kNumbers, "the counters of features"));
-    return CudaStatus(
-        cudaMemsetAsync(counts_.data(), 0, counts_.bytes(), on.stream),
-        "the counters of features");
+  static absl::Status Create(OpKernelContext* ctx, int64_t num_features,
+                             DeviceCollectionCounters** out) {
+    const KernelStream stream(ctx);
+    tensorflow::core::RefCountPtr<DeviceCollectionCounters> made(
+        new DeviceCollectionCounters(ctx, num_features));
+    LODESTAR_TRY(made->counts_.Allocate(&made->allocator_,
+                                        num_features * kNumbers, kFor));
+    LODESTAR_TRY(made->Clear(stream.on()));
+    *out = made.release();
+    return absl::OkStatus();
   }
 
   std::string DebugString() const override {
@@ -66,23 +83,27 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
     return Status();
   }
   // See CollectionCounters::Read. Waits.
-  Status Read(const DeviceStream& on, bool reset, int64_t* counts) {
-    constexpr const char* kFor = "the counters of features";
+  absl::Status Read(OpKernelContext* ctx, bool reset, int64_t* counts) {
+    const KernelStream stream(ctx);
+    const DeviceStream& on = stream.on();
     // Prevents counting between the copy and the reset.
     MutexLock lock(&mutex_);
-    LODESTAR_RETURN_IF_ERROR(
+    LODESTAR_TRY(
         CudaStatus(cudaMemcpyAsync(counts, counts_.data(), counts_.bytes(),
                                    cudaMemcpyDeviceToHost, on.stream),
                    kFor));
-    if (reset) {
-      LODESTAR_RETURN_IF_ERROR(CudaStatus(
-          cudaMemsetAsync(counts_.data(), 0, counts_.bytes(), on.stream),
-          kFor));
-    }
-    return CudaStatus(cudaStreamSynchronize(on.stream), kFor);
+    if (reset) LODESTAR_TRY(Clear(on));
+    return ToTensorFlow(CudaStatus(cudaStreamSynchronize(on.stream), kFor));
   }
 
  private:
+  static constexpr const char* kFor = "the counters of features";
+
+  Status Clear(const DeviceStream& on) {
+    return CudaStatus(
+        cudaMemsetAsync(counts_.data(), 0, counts_.bytes(), on.stream), kFor);
+  }
+
   const int64_t num_features_;
   TensorFlowAllocator allocator_;  // must outlive the counters
   // Guards the order in which work on the counters is queued, on one stream.
@@ -94,15 +115,14 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
 class SentBatch {
  public:
   absl::Status Init(OpKernelContext* ctx, const DeviceStream& on,
-                    BatchMemory memory, const CollectionAttributes& attributes,
+                    BatchMemory memory, const CollectionSpec& spec,
                     CollectionBatch::Ids ids) {
-    LODESTAR_TRY(inputs_.Init(ctx, attributes));
+    LODESTAR_TRY(inputs_.Init(ctx, spec));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    LODESTAR_TRY(host_.Init(attributes.features(), inputs_.tensors(),
-                            attributes.num_tables(), ids, &parallel));
-    return ToTensorFlow(device_.Init(
-        on, memory, DeviceFeatures(attributes.features(), host_, ids),
-        attributes.num_tables(), &parallel));
+    LODESTAR_TRY(inputs_.MakeBatch(ids, &parallel, &host_));
+    return ToTensorFlow(device_.Init(on, memory,
+                                     DeviceFeatures(spec.features, host_, ids),
+                                     spec.num_tables, &parallel));
   }
 
   const CollectionInputs& inputs() const { return inputs_; }
@@ -128,48 +148,32 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
   return absl::OkStatus();
 }
 
-class EmbeddingCollectionLookupOnGpuOp : public Kernel {
+class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
  public:
-  explicit EmbeddingCollectionLookupOnGpuOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
-    OP_REQUIRES_OK(ctx,
-                   ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-    EmbeddingStore::LookupOptions options;
-    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options));
-    training_ = options.insert || options.count_frequency;
-    options_ = OnDevice(options);
-    OP_REQUIRES_OK(ctx, ReadBatchMemory(&memory_));
-  }
+  using DeviceCollectionKernel::DeviceCollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     DeviceStores stores;
-    LODESTAR_TRY(stores.Init(ctx, attributes_, missing_));
+    LODESTAR_TRY(stores.Init(ctx, spec_));
     LODESTAR_TRY(stores.CheckHooks(ctx));
     tensorflow::core::RefCountPtr<DeviceCollectionCounters> counters;
-    OpInputList handles;
-    LODESTAR_TRY(ctx->input_list("counters", &handles));
-    if (handles.size() > 0) {
-      LODESTAR_TRY(FindCounters(ctx, attributes_, handles[0], &counters));
-    }
+    LODESTAR_TRY(FindCounters(ctx, spec_, &counters));
     const KernelStream stream(ctx);
     SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, attributes_,
+    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
                            CollectionBatch::Ids::kRead));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
-    LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, sent.inputs(), "rows",
-                                        stores.dims(), &rows, &winners));
+    LODESTAR_TRY(sent.inputs().AllocateRowsAndWinners(
+        ctx, "rows", stores.dims(), &rows, &winners));
     DeviceCollection& batch = sent.device();
     LODESTAR_TRY(FindOrInsertRows(ctx, stream.on(), stores, &batch));
-    for (size_t f = 0; f < rows.size(); ++f) {
-      const int feature = static_cast<int>(f);
-      const int table = static_cast<int>(attributes_.features()[f].table);
-      LODESTAR_TRY(batch.Lookup(feature, stores.store(table),
-                                stores.missing(table), rows[f], winners[f]));
+    for (int f = 0; f < spec_.num_features(); ++f) {
+      const int table = spec_.table(f);
+      LODESTAR_TRY(batch.Lookup(f, stores.store(table), stores.missing(table),
+                                rows[f], winners[f]));
     }
-    if (!training_ || counters == nullptr) return absl::OkStatus();
+    if (!spec_.training() || counters == nullptr) return absl::OkStatus();
     return ToTensorFlow(counters->Add(&batch));
   }
 
@@ -181,11 +185,12 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
                                 DeviceCollection* batch) const {
     OpOutputList positions;
     LODESTAR_TRY(ctx->output_list("positions", &positions));
-    if (training_) LODESTAR_TRY(batch->Unique());
+    const bool training = spec_.training();
+    if (training) LODESTAR_TRY(batch->Unique());
     std::vector<DeviceStore*> tables;
-    for (int t = 0; t < attributes_.num_tables(); ++t) {
+    for (int t = 0; t < spec_.num_tables; ++t) {
       LODESTAR_TRY(OutputUniqueIds(ctx, on, *batch, t, "unique_ids"));
-      const int64_t count = training_ ? batch->ids(t).size : 0;
+      const int64_t count = training ? batch->ids(t).size : 0;
       Tensor* output = nullptr;
       LODESTAR_TRY(positions.allocate(t, {count}, &output));
       LODESTAR_TRY(CopyOnDevice(on, batch->batch(t).positions(),
@@ -193,57 +198,46 @@ class EmbeddingCollectionLookupOnGpuOp : public Kernel {
                                 output->flat<int64_t>().data()));
       tables.push_back(stores.store(t));
     }
-    if (!training_) return absl::OkStatus();
-    LODESTAR_TRY(batch->FindOrInsert(tables, options_));
-    for (int t = 0; t < attributes_.num_tables(); ++t) {
+    if (!training) return absl::OkStatus();
+    LODESTAR_TRY(batch->FindOrInsert(tables, OnDevice(spec_.lookup)));
+    for (int t = 0; t < spec_.num_tables; ++t) {
       stores.store(t)->CountBatch(batch->ids(t).size, batch->num_unique(t),
                                   batch->num_padding(t));
     }
     return absl::OkStatus();
   }
-
-  CollectionAttributes attributes_;
-  std::vector<std::string> missing_;
-  bool training_ = false;
-  DeviceStore::InsertOptions options_;
-  BatchMemory memory_ = BatchMemory::kDevice;
 };
 
-class EmbeddingCollectionGradientOnGpuOp : public Kernel {
+class EmbeddingCollectionGradientOnGpuOp : public DeviceCollectionKernel {
  public:
-  explicit EmbeddingCollectionGradientOnGpuOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ReadBatchMemory(&memory_));
-  }
+  using DeviceCollectionKernel::DeviceCollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
-    const bool deduplicated = attributes_.deduplicated();
-    const std::vector<int>& dims = attributes_.dims();
+    const bool deduplicated = spec_.deduplicated;
+    const std::vector<int>& dims = spec_.dims;
     const KernelStream stream(ctx);
     SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, attributes_,
+    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
                            deduplicated ? CollectionBatch::Ids::kCount
                                         : CollectionBatch::Ids::kRead));
     std::vector<const void*> gradients;
-    LODESTAR_TRY(
-        ReadGradients(ctx, attributes_, sent.inputs(), dims, &gradients));
+    LODESTAR_TRY(sent.inputs().ReadGradients(ctx, dims, &gradients));
     std::vector<const int64_t*> winners;
-    LODESTAR_TRY(attributes_.ReadWinners(ctx, sent.inputs(), &winners));
+    LODESTAR_TRY(sent.inputs().ReadWinners(ctx, dims, &winners));
     DeviceCollection& batch = sent.device();
     if (!deduplicated) LODESTAR_TRY(batch.Unique());
     OpInputList unique_ids, positions;
     OpOutputList summed_ids, sums;
-    LODESTAR_TRY(ctx->input_list("unique_ids", &unique_ids));
-    LODESTAR_TRY(ctx->input_list("positions", &positions));
+    if (deduplicated) {
+      LODESTAR_TRY(ReadVectors(ctx, "unique_ids", &unique_ids));
+      LODESTAR_TRY(ReadVectors(ctx, "positions", &positions));
+    }
     LODESTAR_TRY(ctx->output_list("summed_ids", &summed_ids));
     LODESTAR_TRY(ctx->output_list("sums", &sums));
-    for (int t = 0; t < attributes_.num_tables(); ++t) {
+    for (int t = 0; t < spec_.num_tables; ++t) {
       const int64_t* places = nullptr;
       int64_t num_unique = 0;
       if (deduplicated) {
-        LODESTAR_TRY(CheckRank(unique_ids[t], "unique_ids", 1));
-        LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
         LODESTAR_TRY(
             CheckNumPositions(sent.host(), t, positions[t].NumElements()));
         places = positions[t].flat<int64_t>().data();
@@ -265,46 +259,29 @@ class EmbeddingCollectionGradientOnGpuOp : public Kernel {
     }
     return absl::OkStatus();
   }
-
- private:
-  CollectionGradientAttributes attributes_;
-  BatchMemory memory_ = BatchMemory::kDevice;
 };
 
-class EmbeddingCollectionWeightsGradientOnGpuOp : public Kernel {
+class EmbeddingCollectionWeightsGradientOnGpuOp
+    : public DeviceCollectionKernel {
  public:
-  explicit EmbeddingCollectionWeightsGradientOnGpuOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx,
-                   ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-    OP_REQUIRES_OK(ctx, ReadBatchMemory(&memory_));
-  }
+  using DeviceCollectionKernel::DeviceCollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     DeviceStores stores;
-    LODESTAR_TRY(stores.Init(ctx, attributes_, missing_));
+    LODESTAR_TRY(stores.Init(ctx, spec_));
     const KernelStream stream(ctx);
     SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, attributes_,
+    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
                            CollectionBatch::Ids::kRead));
     std::vector<const void*> gradients;
-    LODESTAR_TRY(ReadGradients(ctx, attributes_, sent.inputs(), stores.dims(),
-                               &gradients));
-    OpInputList weights;
-    OpOutputList outputs;
-    LODESTAR_TRY(ctx->input_list("weights", &weights));
-    LODESTAR_TRY(ctx->output_list("weight_gradients", &outputs));
-    int next = 0;
-    for (size_t f = 0; f < gradients.size(); ++f) {
-      if (!attributes_.weighted(f)) continue;
-      Tensor* output = nullptr;
-      LODESTAR_TRY(outputs.allocate(next, weights[next].shape(), &output));
-      ++next;
-      const int table = static_cast<int>(attributes_.features()[f].table);
-      LODESTAR_TRY(OfFeature(stream.on(), &sent, static_cast<int>(f),
-                             stores.store(table), stores.missing(table),
-                             gradients[f], output));
+    LODESTAR_TRY(sent.inputs().ReadGradients(ctx, stores.dims(), &gradients));
+    std::vector<float*> outputs;
+    LODESTAR_TRY(sent.inputs().AllocateWeightGradients(ctx, &outputs));
+    for (int f = 0; f < spec_.num_features(); ++f) {
+      if (outputs[f] == nullptr) continue;
+      const int table = spec_.table(f);
+      LODESTAR_TRY(OfFeature(stream.on(), &sent, f, stores.store(table),
+                             stores.missing(table), gradients[f], outputs[f]));
     }
     return absl::OkStatus();
   }
@@ -313,10 +290,10 @@ class EmbeddingCollectionWeightsGradientOnGpuOp : public Kernel {
   // Waits.
   static absl::Status OfFeature(const DeviceStream& on, SentBatch* sent, int f,
                                 DeviceStore* store, const Missing& missing,
-                                const void* gradients, Tensor* output) {
+                                const void* gradients, float* output) {
     constexpr const char* kFor = "gradients of weights";
-    auto out = output->flat<float>();
-    std::fill_n(out.data(), out.size(), 0.0f);
+    const FeatureTensors& tensors = sent->inputs().tensors()[f];
+    std::fill_n(output, tensors.ids.size(), 0.0f);
     const Bags& bags = sent->host().bags(f);
     const int64_t count = bags.weights.size();
     if (count == 0) return absl::OkStatus();
@@ -331,68 +308,13 @@ class EmbeddingCollectionWeightsGradientOnGpuOp : public Kernel {
         kFor));
     LODESTAR_TRY(CudaStatus(cudaStreamSynchronize(on.stream), kFor));
     // Ids removed by max_length have no gradient.
-    const Span<const int64_t> whole = sent->inputs().tensors()[f].row_splits;
     for (int64_t b = 0; b < bags.size(); ++b) {
       const int64_t first = bags.row_splits[b];
       std::copy_n(left.data() + first, bags.row_splits[b + 1] - first,
-                  out.data() + whole[b]);
+                  output + tensors.row_splits[b]);
     }
     return absl::OkStatus();
   }
-
-  CollectionAttributes attributes_;
-  std::vector<std::string> missing_;
-  BatchMemory memory_ = BatchMemory::kDevice;
-};
-
-class EmbeddingCollectionCountersOnGpuOp : public Kernel {
- public:
-  explicit EmbeddingCollectionCountersOnGpuOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadNumFeatures(ctx, &num_features_));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    return OutputResource<DeviceCollectionCounters>(
-        ctx, *this,
-        [&](DeviceCollectionCounters** created) {
-          const KernelStream stream(ctx);
-          tensorflow::core::RefCountPtr<DeviceCollectionCounters> made(
-              new DeviceCollectionCounters(ctx, num_features_));
-          LODESTAR_TRY(made->Allocate(stream.on()));
-          *created = made.release();
-          return absl::OkStatus();
-        },
-        [](const DeviceCollectionCounters&, const std::string&) {
-          return absl::OkStatus();
-        });
-  }
-
- private:
-  int64_t num_features_ = 0;
-};
-
-class EmbeddingCollectionStatsOnGpuOp : public Kernel {
- public:
-  explicit EmbeddingCollectionStatsOnGpuOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("reset", &reset_));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    tensorflow::core::RefCountPtr<DeviceCollectionCounters> counters;
-    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &counters));
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(
-        0, {counters->num_features(), DeviceCollectionCounters::kNumbers},
-        &output));
-    const KernelStream stream(ctx);
-    return ToTensorFlow(
-        counters->Read(stream.on(), reset_, output->flat<int64_t>().data()));
-  }
-
- private:
-  bool reset_ = false;
 };
 
 #define LODESTAR_BATCH_ON_HOST \
@@ -410,10 +332,10 @@ LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionWeightsGradient,
                          .HostMemory("handles").HostMemory("weight_gradients")
                              LODESTAR_BATCH_ON_HOST);
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionCounters,
-                         EmbeddingCollectionCountersOnGpuOp,
+                         CollectionCountersKernel<DeviceCollectionCounters>,
                          .HostMemory("handle"));
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionStats,
-                         EmbeddingCollectionStatsOnGpuOp,
+                         CollectionStatsKernel<DeviceCollectionCounters>,
                          .HostMemory("handle").HostMemory("counts"));
 
 }  // namespace

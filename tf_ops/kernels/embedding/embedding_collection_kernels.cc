@@ -1,16 +1,13 @@
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
-#include "tf_ops/kernels/embedding/embedding_collection_util.h"
+#include "tf_ops/kernels/embedding/embedding_collection_spec.h"
 #include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
@@ -46,40 +43,28 @@ absl::Status OutputUnique(OpKernelContext* ctx, const CollectionBatch* batch,
   return absl::OkStatus();
 }
 
-class EmbeddingCollectionLookupOp : public Kernel {
+class EmbeddingCollectionLookupOp : public CollectionKernel {
  public:
-  explicit EmbeddingCollectionLookupOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx, attributes_.CheckWinners(ctx));
-    OP_REQUIRES_OK(ctx,
-                   ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-    OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
-  }
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionTables tables;
-    LODESTAR_TRY(tables.Init(ctx, attributes_, missing_));
+    LODESTAR_TRY(tables.Init(ctx, spec_));
     LODESTAR_TRY(tables.CheckHooks(ctx));
     CollectionInputs inputs;
-    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, spec_));
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
-    OpInputList handles;
-    LODESTAR_TRY(ctx->input_list("counters", &handles));
-    if (handles.size() > 0) {
-      LODESTAR_TRY(FindCounters(ctx, attributes_, handles[0], &counters));
-    }
-    const bool training = options_.insert || options_.count_frequency;
+    LODESTAR_TRY(FindCounters(ctx, spec_, &counters));
+    const bool training = spec_.training();
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    LODESTAR_TRY(batch.Init(
-        attributes_.features(), inputs.tensors(), attributes_.num_tables(),
+    LODESTAR_TRY(inputs.MakeBatch(
         training ? CollectionBatch::Ids::kByTable : CollectionBatch::Ids::kRead,
-        &parallel));
+        &parallel, &batch));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
-    LODESTAR_TRY(AllocateRowsAndWinners(ctx, attributes_, inputs, "rows",
-                                        tables.dims(), &rows, &winners));
+    LODESTAR_TRY(inputs.AllocateRowsAndWinners(ctx, "rows", tables.dims(),
+                                               &rows, &winners));
     std::vector<std::unique_ptr<char[]>> unique_rows;
     LODESTAR_TRY(FindOrInsertRows(ctx, batch, training, &tables, &unique_rows,
                                   counters.get(), &parallel));
@@ -95,7 +80,7 @@ class EmbeddingCollectionLookupOp : public Kernel {
       CollectionTables* tables,
       std::vector<std::unique_ptr<char[]>>* unique_rows,
       CollectionCounters* counters, const ParallelFor* parallel) const {
-    const int num_tables = attributes_.num_tables();
+    const int num_tables = spec_.num_tables;
     std::vector<LookupPlan*> plans;
     std::vector<std::vector<int64_t>> unique(num_tables);
     std::vector<Span<int64_t>> positions;
@@ -131,7 +116,8 @@ class EmbeddingCollectionLookupOp : public Kernel {
                            {},
                            tables->missing(t)});
     }
-    LODESTAR_TRY(EmbeddingStore::FindOrInsert(table_ids, options_, parallel));
+    LODESTAR_TRY(
+        EmbeddingStore::FindOrInsert(table_ids, spec_.lookup, parallel));
     for (int t = 0; t < num_tables; ++t) {
       EmbeddingStore* const store = tables->store(t);
       const int64_t count = static_cast<int64_t>(unique[t].size());
@@ -151,66 +137,37 @@ class EmbeddingCollectionLookupOp : public Kernel {
     }
     return absl::OkStatus();
   }
-
-  CollectionAttributes attributes_;
-  std::vector<std::string> missing_;
-  EmbeddingStore::LookupOptions options_;
 };
 
-class EmbeddingCollectionUniqueOp : public Kernel {
+class EmbeddingCollectionUniqueOp : public CollectionKernel {
  public:
-  explicit EmbeddingCollectionUniqueOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-  }
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionInputs inputs;
-    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, spec_));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
-                            attributes_.num_tables(),
-                            CollectionBatch::Ids::kByTable, &parallel));
-    std::vector<std::vector<int64_t>> unique(attributes_.num_tables());
+    LODESTAR_TRY(
+        inputs.MakeBatch(CollectionBatch::Ids::kByTable, &parallel, &batch));
+    std::vector<std::vector<int64_t>> unique(spec_.num_tables);
     std::vector<Span<int64_t>> positions;
     std::vector<LookupPlan*> plans;
     return OutputUnique(ctx, &batch, &parallel, &unique, &positions, &plans);
   }
-
- private:
-  CollectionAttributes attributes_;
 };
 
-class EmbeddingCollectionPartitionBagsOp : public Kernel {
+class EmbeddingCollectionPartitionBagsOp : public CollectionKernel {
  public:
-  explicit EmbeddingCollectionPartitionBagsOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_parts", &num_parts_));
-    int64_t num_outputs = 0;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("N", &num_outputs));
-    const int64_t num_features =
-        static_cast<int64_t>(attributes_.features().size());
-    OP_REQUIRES(ctx, num_outputs == num_features * num_parts_,
-                InvalidArgumentError("`N` must be ", num_parts_, " parts x ",
-                                     num_features, " features, got ",
-                                     num_outputs, "."));
-    for (size_t f = 0; f < attributes_.features().size(); ++f) {
-      const CollectionFeature& feature = attributes_.features()[f];
-      OP_REQUIRES_OK(ctx,
-                     InFeature(feature, Check(feature, attributes_.is_max(f))));
-    }
-  }
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionInputs inputs;
-    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, spec_));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    LODESTAR_TRY(batch.Init(attributes_.features(), inputs.tensors(),
-                            attributes_.num_tables(),
-                            CollectionBatch::Ids::kRead, &parallel));
+    LODESTAR_TRY(
+        inputs.MakeBatch(CollectionBatch::Ids::kRead, &parallel, &batch));
     OpOutputList ids, row_splits, factors, places;
     LODESTAR_TRY(ctx->output_list("part_ids", &ids));
     LODESTAR_TRY(ctx->output_list("part_row_splits", &row_splits));
@@ -225,7 +182,7 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
     }
     std::vector<std::vector<CollectionBatch::PartBags>> parts;
     LODESTAR_TRY(
-        batch.PartitionBags(num_parts_, &parts, place_spans, &parallel));
+        batch.PartitionBags(spec_.num_parts, &parts, place_spans, &parallel));
     int next = 0;
     for (const auto& of_feature : parts) {
       for (const CollectionBatch::PartBags& part : of_feature) {
@@ -239,14 +196,6 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
   }
 
  private:
-  static absl::Status Check(const CollectionFeature& feature, bool is_max) {
-    if (!feature.pooled || is_max || feature.default_id.has_value()) {
-      return InvalidArgumentError(
-          "partitioned bags require a combiner other than max and no default "
-          "id.");
-    }
-    return absl::OkStatus();
-  }
   template <typename T>
   static absl::Status Output(const std::vector<T>& values, int place,
                              OpOutputList* list) {
@@ -256,36 +205,28 @@ class EmbeddingCollectionPartitionBagsOp : public Kernel {
     std::copy(values.begin(), values.end(), output->flat<T>().data());
     return absl::OkStatus();
   }
-
-  CollectionAttributes attributes_;
-  int64_t num_parts_ = 1;
 };
 
-class EmbeddingCollectionGradientOp : public Kernel {
+class EmbeddingCollectionGradientOp : public CollectionKernel {
  public:
-  explicit EmbeddingCollectionGradientOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-  }
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionInputs inputs;
-    LODESTAR_TRY(inputs.Init(ctx, attributes_));
+    LODESTAR_TRY(inputs.Init(ctx, spec_));
     std::vector<const void*> gradients;
-    LODESTAR_TRY(ReadGradients(ctx, attributes_, inputs, attributes_.dims(),
-                               &gradients));
+    LODESTAR_TRY(inputs.ReadGradients(ctx, spec_.dims, &gradients));
     std::vector<const int64_t*> winners;
-    LODESTAR_TRY(attributes_.ReadWinners(ctx, inputs, &winners));
+    LODESTAR_TRY(inputs.ReadWinners(ctx, spec_.dims, &winners));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     CollectionBatch batch;
-    LODESTAR_TRY(batch.Init(
-        attributes_.features(), inputs.tensors(), attributes_.num_tables(),
-        attributes_.deduplicated() ? CollectionBatch::Ids::kCount
-                                   : CollectionBatch::Ids::kByTable,
-        &parallel));
-    std::vector<CollectionBatch::Sums> tables(attributes_.num_tables());
+    LODESTAR_TRY(inputs.MakeBatch(spec_.deduplicated
+                                      ? CollectionBatch::Ids::kCount
+                                      : CollectionBatch::Ids::kByTable,
+                                  &parallel, &batch));
+    std::vector<CollectionBatch::Sums> tables(spec_.num_tables);
     std::vector<std::vector<int64_t>> positions(tables.size());
-    if (attributes_.deduplicated()) {
+    if (spec_.deduplicated) {
       LODESTAR_TRY(TakeUniqueIds(ctx, batch, &tables));
     } else {
       LODESTAR_TRY(FindUniqueIds(ctx, batch, &positions, &tables, &parallel));
@@ -295,11 +236,11 @@ class EmbeddingCollectionGradientOp : public Kernel {
     std::vector<SumTensor> sum_tensors(tables.size());
     for (size_t t = 0; t < tables.size(); ++t) {
       Tensor* output = nullptr;
-      LODESTAR_TRY(sums.allocate(
-          t, {tables[t].num_unique, attributes_.dims()[t]}, &output));
+      LODESTAR_TRY(
+          sums.allocate(t, {tables[t].num_unique, spec_.dims[t]}, &output));
       LODESTAR_TRY(sum_tensors[t].Init(ctx, output));
       tables[t].type = sum_tensors[t].type();
-      tables[t].dim = attributes_.dims()[t];
+      tables[t].dim = spec_.dims[t];
       tables[t].sums = sum_tensors[t].raw_data();
     }
     LODESTAR_TRY(batch.SumGradients(gradients, winners, tables, &parallel));
@@ -313,12 +254,10 @@ class EmbeddingCollectionGradientOp : public Kernel {
                              std::vector<CollectionBatch::Sums>* tables) const {
     OpInputList unique_ids, positions;
     OpOutputList summed_ids;
-    LODESTAR_TRY(ctx->input_list("unique_ids", &unique_ids));
-    LODESTAR_TRY(ctx->input_list("positions", &positions));
+    LODESTAR_TRY(ReadVectors(ctx, "unique_ids", &unique_ids));
+    LODESTAR_TRY(ReadVectors(ctx, "positions", &positions));
     LODESTAR_TRY(ctx->output_list("summed_ids", &summed_ids));
     for (size_t t = 0; t < tables->size(); ++t) {
-      LODESTAR_TRY(CheckRank(unique_ids[t], "unique_ids", 1));
-      LODESTAR_TRY(CheckRank(positions[t], "positions", 1));
       CollectionBatch::Sums& table = (*tables)[t];
       table.positions = FlatSpan<int64_t>(positions[t]);
       table.num_unique = unique_ids[t].NumElements();
@@ -353,72 +292,22 @@ class EmbeddingCollectionGradientOp : public Kernel {
     }
     return absl::OkStatus();
   }
-
-  CollectionGradientAttributes attributes_;
 };
 
-class EmbeddingCollectionWeightsGradientOp : public Kernel {
+class EmbeddingCollectionWeightsGradientOp : public CollectionKernel {
  public:
-  explicit EmbeddingCollectionWeightsGradientOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
-    OP_REQUIRES_OK(ctx,
-                   ReadMissingKinds(ctx, attributes_.num_tables(), &missing_));
-  }
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     CollectionTables tables;
-    LODESTAR_TRY(tables.Init(ctx, attributes_, missing_));
-    return OutputWeightGradients(ctx, attributes_, tables.tables());
+    LODESTAR_TRY(tables.Init(ctx, spec_));
+    return OutputWeightGradients(ctx, spec_, tables.tables());
   }
-
- private:
-  CollectionAttributes attributes_;
-  std::vector<std::string> missing_;
 };
 
-class EmbeddingCollectionCountersOp : public Kernel {
- public:
-  explicit EmbeddingCollectionCountersOp(OpKernelConstruction* ctx)
-      : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadNumFeatures(ctx, &num_features_));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    return OutputResource<CollectionCounters>(
-        ctx, *this,
-        [this](CollectionCounters** created) {
-          *created = new CollectionCounters(num_features_);
-          return absl::OkStatus();
-        },
-        [](const CollectionCounters&, const std::string&) {
-          return absl::OkStatus();
-        });
-  }
-
- private:
-  int64_t num_features_ = 0;
-};
-
-class EmbeddingCollectionStatsOp : public Kernel {
- public:
-  explicit EmbeddingCollectionStatsOp(OpKernelConstruction* ctx) : Kernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("reset", &reset_));
-  }
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    tensorflow::core::RefCountPtr<CollectionCounters> counters;
-    LODESTAR_TRY(FindResource(ctx, ctx->input(0), &counters));
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(
-        0, {counters->num_features(), CollectionCounters::kNumbers}, &output));
-    counters->Read(reset_, output->flat<int64_t>().data());
-    return absl::OkStatus();
-  }
-
- private:
-  bool reset_ = false;
-};
+using EmbeddingCollectionCountersOp =
+    CollectionCountersKernel<CollectionCounters>;
+using EmbeddingCollectionStatsOp = CollectionStatsKernel<CollectionCounters>;
 
 LODESTAR_REGISTER(EmbeddingCollectionLookup);
 LODESTAR_REGISTER(EmbeddingCollectionUnique);

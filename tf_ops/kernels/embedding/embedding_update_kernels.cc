@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/collection/embedding_gradient.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/core/steps/update_log.h"

@@ -14,7 +14,7 @@
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/parallel.h"
-#include "tf_ops/core/embedding/embedding_gradient.h"
+#include "tf_ops/core/collection/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"

@@ -180,9 +180,19 @@ absl::Status PartitionBagsShape(InferenceContext* c) {
 
 }  // namespace
 
-#define LIST_OF_DTYPES "list({float, double, half, bfloat16}) >= 1"
+#define LIST_OF_DTYPES "list({float, double, half, bfloat16})"
 
-// The attributes of ops with features.
+// The inputs and attributes that ops share. Those of tables, of tables whose
+// rows were fetched, and of a batch of features.
+#define TABLE_INPUTS \
+  "handles: T * resource", "hooks: table_dtypes", "missing_rows: table_dtypes"
+#define FETCHED_INPUTS                                                  \
+  "hooks: table_dtypes", "rows: table_dtypes", "unique_ids: T * int64", \
+      "positions: T * int64"
+#define BATCH_INPUTS \
+  "ids: F * int64", "row_splits: R * int64", "weights: W * float"
+#define MISSING_ATTR \
+  "missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1"
 #define FEATURE_ATTRS                                                \
   "T: int >= 1", "F: int >= 1", "R: int >= 0", "W: int >= 0",        \
       "names: list(string) >= 1", "tables: list(int) >= 1",          \
@@ -193,19 +203,15 @@ absl::Status PartitionBagsShape(InferenceContext* c) {
       "default_ids: list(int) >= 1", "max_lengths: list(int) >= 1"
 
 // The attributes of ops with rows of features.
-#define FEATURE_AND_DTYPE_ATTRS                   \
-  FEATURE_ATTRS, "table_dtypes: " LIST_OF_DTYPES, \
-      "feature_dtypes: " LIST_OF_DTYPES
+#define FEATURE_AND_DTYPE_ATTRS                           \
+  FEATURE_ATTRS, "table_dtypes: " LIST_OF_DTYPES " >= 1", \
+      "feature_dtypes: " LIST_OF_DTYPES " >= 1"
 
 LODESTAR_OP("EmbeddingCollectionLookup")
-    .Inputs("handles: T * resource", "hooks: table_dtypes",
-            "missing_rows: table_dtypes", "ids: F * int64",
-            "row_splits: R * int64", "weights: W * float",
-            "counters: C * resource")
+    .Inputs(TABLE_INPUTS, BATCH_INPUTS, "counters: C * resource")
     .Outputs("rows: feature_dtypes", "unique_ids: T * int64",
              "positions: T * int64", "winners: M * int64")
-    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "C: int >= 0",
-           "missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1",
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "C: int >= 0", MISSING_ATTR,
            "insert: bool = true", "count: bool = true",
            "admit: {'policy', 'all', 'none'} = 'policy'")
     .Stateful(LookupShape)
@@ -249,7 +255,7 @@ RESOURCE_EXHAUSTED if out of memory; no table is changed then.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionUnique")
-    .Inputs("ids: F * int64", "row_splits: R * int64", "weights: W * float")
+    .Inputs(BATCH_INPUTS)
     .Outputs("unique_ids: T * int64", "positions: T * int64")
     .Attrs(FEATURE_ATTRS)
     .Stateless(CollectionUniqueShape)
@@ -268,7 +274,7 @@ INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionPartitionBags")
-    .Inputs("ids: F * int64", "row_splits: R * int64", "weights: W * float")
+    .Inputs(BATCH_INPUTS)
     .Outputs("part_ids: N * int64", "part_row_splits: N * int64",
              "part_factors: N * float", "places: F * int64")
     .Attrs(FEATURE_ATTRS, "num_parts: int >= 1", "N: int >= 1")
@@ -291,13 +297,10 @@ INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionPool")
-    .Inputs("hooks: table_dtypes", "rows: table_dtypes",
-            "unique_ids: T * int64", "positions: T * int64", "ids: F * int64",
-            "row_splits: R * int64", "weights: W * float",
-            "default_rows: default_dtypes")
+    .Inputs(FETCHED_INPUTS, BATCH_INPUTS, "default_rows: default_dtypes")
     .Outputs("pooled: feature_dtypes", "winners: M * int64")
     .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0",
-           "default_dtypes: list({float, double, half, bfloat16}) >= 0")
+           "default_dtypes: " LIST_OF_DTYPES " >= 0")
     .Stateless(PoolShape)
     .Doc(R"doc(
 Pools rows of F features from the rows of the unique ids of T tables.
@@ -317,10 +320,7 @@ U) or a shape does not match.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionPoolWeightsGradient")
-    .Inputs("hooks: table_dtypes", "rows: table_dtypes",
-            "unique_ids: T * int64", "positions: T * int64",
-            "gradients: feature_dtypes", "ids: F * int64",
-            "row_splits: R * int64", "weights: W * float")
+    .Inputs(FETCHED_INPUTS, "gradients: feature_dtypes", BATCH_INPUTS)
     .Outputs("weight_gradients: W * float")
     .Attrs(FEATURE_AND_DTYPE_ATTRS)
     .Stateless(WeightsGradientShape)
@@ -335,10 +335,8 @@ weight_gradients: As for EmbeddingCollectionWeightsGradient.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionGradient")
-    .Inputs("gradients: feature_dtypes", "ids: F * int64",
-            "row_splits: R * int64", "weights: W * float",
-            "unique_ids: T * int64", "positions: T * int64",
-            "winners: M * int64")
+    .Inputs("gradients: feature_dtypes", BATCH_INPUTS, "unique_ids: T * int64",
+            "positions: T * int64", "winners: M * int64")
     .Outputs("summed_ids: T * int64", "sums: table_dtypes")
     .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "dims: list(int) >= 1",
            "deduplicated: bool")
@@ -361,12 +359,9 @@ INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not match.
 // Reads tables but is not stateful, so that a graph can prune it if the
 // gradient of the weights is not used.
 LODESTAR_OP("EmbeddingCollectionWeightsGradient")
-    .Inputs("handles: T * resource", "hooks: table_dtypes",
-            "missing_rows: table_dtypes", "gradients: feature_dtypes",
-            "ids: F * int64", "row_splits: R * int64", "weights: W * float")
+    .Inputs(TABLE_INPUTS, "gradients: feature_dtypes", BATCH_INPUTS)
     .Outputs("weight_gradients: W * float")
-    .Attrs(FEATURE_AND_DTYPE_ATTRS,
-           "missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1")
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, MISSING_ATTR)
     .Stateless(WeightsGradientShape)
     .Doc(R"doc(
 Computes the gradient of EmbeddingCollectionLookup for its weights.
@@ -392,7 +387,7 @@ handle: Handle of the counters.
 
 LODESTAR_OP("EmbeddingCollectionCount")
     .Inputs("counters: resource", "positions: T * int64", "resident: T * bool",
-            "ids: F * int64", "row_splits: R * int64", "weights: W * float")
+            BATCH_INPUTS)
     .Attrs(FEATURE_ATTRS)
     .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(

@@ -1,8 +1,8 @@
 // The gradient of a lookup: rows summed by id in batch order, so the sums do
 // not depend on the number of threads.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
+#ifndef LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_GRADIENT_H_
+#define LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_GRADIENT_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -108,4 +108,4 @@ void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
+#endif  // LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_GRADIENT_H_
