@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "benchmarks/timing.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 
@@ -87,7 +88,7 @@ Saved Save(const Table& table, const std::string& base,
   std::vector<std::unique_ptr<EmbeddingSnapshot>> snapshots;
   std::unique_ptr<lodestar::SnapshotFileWriter> file;
   double begin = Seconds();
-  Require(EmbeddingSnapshot::Begin(sources, &snapshots));
+  Require(EmbeddingSnapshot::Begin(sources, lodestar::StepGates(), &snapshots));
   saved.flip = Seconds() - begin;
   begin = Seconds();
   Require(lodestar::SnapshotFileWriter::Create(path, &file));
