@@ -21,12 +21,6 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
-// Registers Run##name(ctx, store) as the CPU kernel of Lodestar>name.
-#define LODESTAR_REGISTER_EMBEDDING_FUNCTION(name)              \
-  REGISTER_KERNEL_BUILDER(                                      \
-      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), \
-      ::lodestar::EmbeddingFunctionKernel<Run##name>)
-
 namespace lodestar {
 
 // Reads attributes optimizer and slot_names. For a fused rule, the rule defines
@@ -75,18 +69,6 @@ class EmbeddingKernel : public Kernel {
 
  protected:
   virtual absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) = 0;
-};
-
-// A kernel without attributes that calls `run`.
-template <absl::Status (*run)(OpKernelContext*, EmbeddingStore*)>
-class EmbeddingFunctionKernel final : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-
- protected:
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return run(ctx, store);
-  }
 };
 
 // Adds the name of a variable, unless it is empty, to an error.

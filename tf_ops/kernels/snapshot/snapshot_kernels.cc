@@ -176,14 +176,20 @@ absl::Status RunSnapshotEnd(OpKernelContext* ctx) {
                                    : snapshot->Commit(base));
 }
 
-absl::Status RunSnapshotBase(OpKernelContext* ctx, EmbeddingStore* store) {
-  return OutputScalar(ctx, 0, store->base());
-}
+class SnapshotBaseOp : public EmbeddingKernel {
+ public:
+  using EmbeddingKernel::EmbeddingKernel;
+
+ protected:
+  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+    return OutputScalar(ctx, 0, store->base());
+  }
+};
 
 LODESTAR_REGISTER_FUNCTION(SnapshotBegin);
 LODESTAR_REGISTER_FUNCTION(SnapshotWrite);
 LODESTAR_REGISTER_FUNCTION(SnapshotEnd);
-LODESTAR_REGISTER_EMBEDDING_FUNCTION(SnapshotBase);
+LODESTAR_REGISTER(SnapshotBase);
 
 }  // namespace
 }  // namespace lodestar
