@@ -44,16 +44,16 @@ inline int64_t KeyBytes(KeyType type) {
 }
 
 struct SampleLayout {
-  std::vector<FieldKind> kinds;  // one per column
+  std::vector<FieldKind> kinds = {};  // one per column
   KeyType key = KeyType::kUint32;
   NumberType label = NumberType::kFloat;
   NumberType dense = NumberType::kFloat;
   // Whether an nnz precedes each slot's keys.
   bool counted = true;
   // If not counted: the number of keys of every sample, per slot of keys.
-  std::vector<int64_t> nnz;
+  std::vector<int64_t> nnz = {};
   // Offsets added to the keys, per slot of keys; may be empty.
-  std::vector<int64_t> key_offsets;
+  std::vector<int64_t> key_offsets = {};
 };
 
 class SampleFields {
