@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -46,27 +47,29 @@ void EmbeddingStore::ReadRows(const TableIds& ids, int64_t begin, int64_t end) {
   const auto position = [&](int64_t i) {
     return ids.positions.empty() ? i : ids.positions[i];
   };
-  char* row = static_cast<char*>(ids.rows) + begin * store.row_bytes();
-  for (int64_t i = begin; i < end; ++i, row += store.row_bytes()) {
-    if (i + kAhead < end && position(i + kAhead) != kNoPosition) {
-      const RowRef& next = ids.refs[position(i + kAhead)];
-      if (next.found()) rows.shard(next.shard).rows.Prefetch(next.meta);
+  VisitWidth<char>(store.row_bytes(), [&](auto width) {
+    char* row = static_cast<char*>(ids.rows) + begin * width;
+    for (int64_t i = begin; i < end; ++i, row += width) {
+      if (i + kAhead < end && position(i + kAhead) != kNoPosition) {
+        const RowRef& next = ids.refs[position(i + kAhead)];
+        if (next.found()) RowStore::Prefetch(next.meta, width);
+      }
+      const int64_t u = position(i);
+      if (u == kNoPosition) {
+        std::memset(row, 0, width);
+        continue;
+      }
+      const int64_t id = ids.unique_ids[u];
+      const RowRef& ref = ids.refs[u];
+      if (ref.found()) {
+        const RowShard& shard = rows.shard(ref.shard);
+        if (shard.rows.Read(ref.meta, id, width, row)) continue;
+        EpochDomain::Guard guard(rows.epochs());
+        if (shard.ReadAgain(rows.HashOf(id).tag, id, row)) continue;
+      }
+      store.ReadMissing(id, ids.missing, row);
     }
-    const int64_t u = position(i);
-    if (u == kNoPosition) {
-      std::memset(row, 0, store.row_bytes());
-      continue;
-    }
-    const int64_t id = ids.unique_ids[u];
-    const RowRef& ref = ids.refs[u];
-    if (ref.found()) {
-      const RowShard& shard = rows.shard(ref.shard);
-      if (shard.rows.Read(ref.meta, id, row)) continue;
-      EpochDomain::Guard guard(rows.epochs());
-      if (shard.ReadAgain(rows.HashOf(id).tag, id, row)) continue;
-    }
-    store.ReadMissing(id, ids.missing, row);
-  }
+  });
 }
 
 ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
@@ -75,26 +78,32 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
                                 const ParallelFor* parallel) const {
   const auto visit = [&](int64_t first, Span<const int64_t> run, Probe* probes,
                          ReadCounts* counts) {
-    for (int i = 0; i < run.size(); ++i) {
-      Probe& probe = probes[i];
-      char* row = static_cast<char*>(rows) + (first + i) * row_bytes();
-      bool is_found = false;
-      if (padding_id != nullptr && run[i] == *padding_id) {
-        std::memset(row, 0, row_bytes());
-      } else {
-        const bool any = probe.ref.found();
-        while (probe.ref.found() && !(is_found = probe.shard->rows.Read(
-                                          probe.ref.meta, run[i], row))) {
-          probe.Advance();
+    VisitWidth<char>(row_bytes(), [&](auto width) {
+      char* row = static_cast<char*>(rows) + first * width;
+      for (int i = 0; i < run.size(); ++i, row += width) {
+        Probe& probe = probes[i];
+        bool is_found = false;
+        if (padding_id != nullptr && run[i] == *padding_id) {
+          std::memset(row, 0, width);
+        } else {
+          const bool any = probe.ref.found();
+          while (probe.ref.found() &&
+                 !(is_found = probe.shard->rows.Read(probe.ref.meta, run[i],
+                                                     width, row))) {
+            probe.Advance();
+          }
+          if (any && !is_found) {
+            is_found = probe.shard->ReadAgain(probe.tag, run[i], row);
+          }
+          if (!is_found) ReadMissing(run[i], missing, row);
+          ++(is_found ? counts->hits : counts->misses);
         }
-        if (any && !is_found) {
-          is_found = probe.shard->ReadAgain(probe.tag, run[i], row);
-        }
-        if (!is_found) ReadMissing(run[i], missing, row);
-        ++(is_found ? counts->hits : counts->misses);
+        if (found != nullptr) found[first + i] = is_found;
       }
-      if (found != nullptr) found[first + i] = is_found;
-    }
+    });
+  };
+  const auto load = [bytes = row_bytes()](const RowStore&, const RowRef& ref) {
+    RowStore::Prefetch(ref.meta, bytes);
   };
   std::atomic<int64_t> hits{0};
   std::atomic<int64_t> misses{0};
@@ -102,7 +111,7 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
               [&](int64_t begin, int64_t end) {
                 ReadCounts counts;
                 table_.rows.ForEachRun(
-                    ids.subspan(begin, end - begin), ShardedRows::kLoadRow,
+                    ids.subspan(begin, end - begin), load,
                     [&](int64_t first, Span<const int64_t> run, Probe* probes) {
                       visit(begin + first, run, probes, &counts);
                     });

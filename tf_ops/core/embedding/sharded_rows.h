@@ -190,10 +190,6 @@ class ShardedRows {
   static constexpr auto kLoadMeta = [](const RowStore&, const RowRef& ref) {
     __builtin_prefetch(ref.meta);
   };
-  // Prefetches what a lookup reads.
-  static constexpr auto kLoadRow = [](const RowStore& rows, const RowRef& ref) {
-    rows.Prefetch(ref.meta);
-  };
 
   // Locks the row of an id that is not at `ref` (any more). Returns false,
   // without the lock, if it has no row. Requires an epoch guard.
