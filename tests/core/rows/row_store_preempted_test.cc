@@ -1,4 +1,5 @@
-// A writer outside of the step gate is preempted while it marks a row.
+// A writer outside of the step gate is preempted while it marks a row, and a
+// reader before it confirms its copy.
 
 #include <gtest/gtest.h>
 
@@ -193,6 +194,29 @@ TEST(RowStorePreemptedTest, AWriteOutlastsASnapshotWithoutTheRow) {
     writer.End();
     EXPECT_EQ(writer.Restored(), 4.0f) << "saved " << saved;
   }
+}
+
+// A reader compiled for the row's width pauses before it confirms its copy.
+TEST(RowStorePreemptedTest, AReadDiscardsACopyThatAWriteOvertook) {
+  if (!RowStore::kPlainAccess) GTEST_SKIP() << "one reader for all widths";
+  Arena arena;
+  RowStore store(1, &arena);
+  ASSERT_TRUE(store.Reserve(1).ok());
+  float value = 1.0f;
+  CopyRowIn(&value, sizeof(value), store.values(store.Allocate()));
+  store.Publish(0, 0, 0, 0);
+  place = PausePoint::kReadRow;
+  held = false;
+  hold = true;
+  std::thread reader([&] {
+    constexpr std::integral_constant<int64_t, sizeof(float)> kWidth;
+    EXPECT_TRUE(store.Read(store.meta(0), 0, kWidth, &value));
+  });
+  while (!held) std::this_thread::yield();
+  Write(&store, 0, 2.0f);
+  hold = false;
+  reader.join();
+  EXPECT_EQ(value, 2.0f);
 }
 
 }  // namespace

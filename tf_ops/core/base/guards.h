@@ -33,6 +33,7 @@ constexpr bool GuardHolds(StoreGuard guard) {
 enum class PausePoint {
   kMarkWritten,    // between writing a row's mark and its image
   kBeforeMarking,  // before either of them
+  kReadRow,        // between copying a row out and confirming the copy
 };
 
 #ifdef LODESTAR_PAUSES

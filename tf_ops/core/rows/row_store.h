@@ -134,6 +134,7 @@ class RowStore {
       if ((before & (kHeld | kResident)) == kResident &&
           meta->id.load(std::memory_order_relaxed) == id) {
         std::memcpy(out, meta + 1, width);
+        PauseAt(PausePoint::kReadRow);
         std::atomic_thread_fence(std::memory_order_acquire);
         if (meta->sequence.load(std::memory_order_relaxed) == before) {
           return true;
