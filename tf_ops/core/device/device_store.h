@@ -112,7 +112,14 @@ class DeviceStore final : public Table {
                   const Missing& missing, void* rows, bool* found,
                   const Execution& on) const override;
 
+  Status Lookup(const TableLookup& lookup, const Execution& on) override;
+  Status LookupUnique(const UniqueLookup& lookup, const Execution& on) override;
+
   struct InsertOptions {
+    InsertOptions() = default;
+    explicit InsertOptions(const LookupOptions& lookup)
+        : insert(lookup.insert && lookup.admit != LookupOptions::Admit::kNone),
+          count_frequency(lookup.count_frequency) {}
     bool insert = true;  // create rows for missing ids
     bool count_frequency = false;
     bool count_events = true;

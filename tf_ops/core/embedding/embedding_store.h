@@ -20,7 +20,6 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/insert_plan.h"
-#include "tf_ops/core/embedding/lookup_plan.h"
 #include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/rows_applier.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
@@ -33,6 +32,7 @@
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/lookup_plan.h"
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
@@ -94,6 +94,9 @@ class EmbeddingStore final : public Table {
     CountReads(Find(ids, padding_id, missing, rows, found, on.parallel()));
     return Status();
   }
+
+  Status Lookup(const TableLookup& lookup, const Execution& on) override;
+  Status LookupUnique(const UniqueLookup& lookup, const Execution& on) override;
 
   // Finds the rows of those ids that have one.
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/lookup_plan.h"
 #include "tf_ops/core/table/table_events.h"
 #include "tf_ops/core/table/table_step.h"
 
@@ -80,6 +82,47 @@ struct InspectedIds {
   std::vector<int64_t> states;
 };
 
+// What a training lookup does with its ids.
+struct LookupOptions {
+  // Which new ids get a row.
+  enum class Admit {
+    kByPolicy,
+    kAll,   // immediately
+    kNone,  // new ids are only counted
+  };
+  bool insert = false;  // create rows for missing ids
+  bool count_frequency = false;
+  Admit admit = Admit::kByPolicy;
+};
+
+// A training lookup of a batch. `missing` and all spans are in the table's
+// memory.
+struct TableLookup {
+  Span<const int64_t> ids;              // [N]
+  const int64_t* padding_id = nullptr;  // in host memory
+  LookupOptions options;
+  Missing missing;
+  void* rows = nullptr;     // receives the rows, [N, D]
+  Span<int64_t> positions;  // receives the index of each id among the unique
+                            // ones, [N]; -1: padding
+  // Returns memory for this many unique ids, and the plan to fill in. Called
+  // once, before the table changes.
+  std::function<Status(int64_t count, int64_t** unique_ids, LookupPlan** plan)>
+      allocate;
+};
+
+// The same for unique ids.
+struct UniqueLookup {
+  Span<const int64_t> ids;    // [U]
+  bool known_unique = false;  // not to be checked
+  // How often each id occurs in its batch, in host memory; empty: once.
+  Span<const uint32_t> occurrences;
+  LookupOptions options;
+  Missing missing;
+  void* rows = nullptr;      // receives the rows, [U, D]
+  bool* resident = nullptr;  // receives whether each id had a row before
+};
+
 // Thread-safe. Pointers and spans are to the table's memory, except those of
 // Inspect, Export and Import, which are to host memory. A table on a GPU queues
 // its work on the stream and waits only for results in host memory; arguments
@@ -140,6 +183,12 @@ class Table {
   virtual Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                           const Missing& missing, void* rows, bool* found,
                           const Execution& on) const = 0;
+  // Looks up ids and creates rows for new ones, as `options` say. Counts the
+  // occurrence of each unique id, and the events, except those of CountBatch.
+  virtual Status Lookup(const TableLookup& lookup, const Execution& on) = 0;
+  // Returns InvalidArgument if an id is repeated.
+  virtual Status LookupUnique(const UniqueLookup& lookup,
+                              const Execution& on) = 0;
   // Assigns rows; the last of equal ids wins, and existing optimizer slots are
   // kept. New ids bypass admission but are refused if the table has no room
   // under its cap.

@@ -49,24 +49,6 @@ inline DeviceStore::Ids IdsOf(const Tensor& tensor) {
   return {tensor.flat<int64_t>().data(), tensor.NumElements(), nullptr};
 }
 
-inline DeviceStore::InsertOptions OnDevice(
-    const EmbeddingStore::LookupOptions& options) {
-  using Admit = EmbeddingStore::LookupOptions::Admit;
-  DeviceStore::InsertOptions result;
-  result.insert = options.insert && options.admit != Admit::kNone;
-  result.count_frequency = options.count_frequency;
-  return result;
-}
-
-// Copies `bytes` bytes within device memory.
-inline absl::Status CopyOnDevice(const DeviceStream& on, const void* from,
-                                 int64_t bytes, void* to) {
-  if (bytes == 0) return absl::OkStatus();
-  return ToTensorFlow(CudaStatus(
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on.stream),
-      "copy on the device"));
-}
-
 // Copies `count` unique ids within device memory to a tensor that is known to
 // have unique ids.
 inline absl::Status CopyUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
@@ -74,8 +56,9 @@ inline absl::Status CopyUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
                                   Tensor* tensor) {
   LookupPlan* plan = nullptr;
   LODESTAR_TRY(AllocateUniqueIds(ctx, count, tensor, &plan));
-  return CopyOnDevice(on, ids, count * static_cast<int64_t>(sizeof(int64_t)),
-                      tensor->flat<int64_t>().data());
+  return ToTensorFlow(
+      CopyOnDevice(on, ids, count * static_cast<int64_t>(sizeof(int64_t)),
+                   tensor->flat<int64_t>().data()));
 }
 
 // An output of sums in device memory, accumulated in the compute type and

@@ -187,12 +187,12 @@ class LookupAttributes {
 
 // Reads attributes insert, count and admit.
 inline absl::Status ReadLookupOptions(OpKernelConstruction* ctx,
-                                      EmbeddingStore::LookupOptions* options) {
+                                      LookupOptions* options) {
   LODESTAR_TRY(ctx->GetAttr("insert", &options->insert));
   LODESTAR_TRY(ctx->GetAttr("count", &options->count_frequency));
   std::string admit;
   LODESTAR_TRY(ctx->GetAttr("admit", &admit));
-  using Admit = EmbeddingStore::LookupOptions::Admit;
+  using Admit = LookupOptions::Admit;
   if (admit == "all") options->admit = Admit::kAll;
   if (admit == "none") options->admit = Admit::kNone;
   return absl::OkStatus();
