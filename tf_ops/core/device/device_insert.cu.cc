@@ -253,10 +253,7 @@ Status DeviceStore::Lookup(const TableLookup& lookup,
   LookupPlan* plan = nullptr;
   LODESTAR_RETURN_IF_ERROR(lookup.allocate(count, &unique_ids, &plan));
   LODESTAR_RETURN_IF_ERROR(
-      CopyOnDevice(on, batch.ids().data, count * sizeof(int64_t), unique_ids));
-  LODESTAR_RETURN_IF_ERROR(CopyOnDevice(on, batch.positions(),
-                                        ids.size * sizeof(int64_t),
-                                        lookup.positions.data()));
+      batch.Copy(on, count, unique_ids, lookup.positions.data()));
   DeviceArray<uint32_t> refs;
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, count, "row locations"));
   LODESTAR_RETURN_IF_ERROR(FindOrInsert(on, {batch.ids().data, count, nullptr},
