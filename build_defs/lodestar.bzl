@@ -213,14 +213,14 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
         **kwargs
     )
 
-def lodestar_emulated_op_library(name, srcs, hdrs, deps):
+def lodestar_emulated_op_library(name, srcs, deps, hdrs = None):
     """GPU kernels with emulated CUDA, for tests.
 
     Args:
       name: Target name.
       srcs: C++ sources, compiled as one unit.
-      hdrs: C++ headers.
       deps: Libraries.
+      hdrs: C++ headers.
     """
     lodestar_op_library(name, srcs, hdrs, deps, testonly = True)
 

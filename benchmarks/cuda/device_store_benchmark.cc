@@ -196,13 +196,18 @@ class Benchmark {
     const auto apply = [&](int k, const char* name,
                            const std::vector<float>& numbers,
                            const std::vector<float>& slots) {
-      DeviceStore::Update update;
-      update.unique_ids = batch(k);
+      static const LookupPlan unique;
+      TableUpdate update;
+      update.table = store.get();
+      update.ids = {batch(k).data, batch(k).size};
+      update.plan = &unique;
       update.gradients = gradients.data();
-      update.name = name;
+      update.nonfinite = Nonfinite::kPass;
+      update.optimizer = name;
       update.hyperparameters = numbers;
       update.slot_inits = slots;
-      RequireOk(store->Apply(on_, update));
+      int64_t failed = 0;
+      RequireOk(store->Update({&update, 1}, on_, &failed));
     };
     Line("adagrad", kBatch * (kWhere + 5 * row_bytes),
          timer_->Median(

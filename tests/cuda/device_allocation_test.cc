@@ -66,13 +66,6 @@ void TestEachAllocation(Random* random) {
   std::vector<float> floats(n * kWidth);
   for (float& x : floats) x = static_cast<float>(Draw(random, -9, 9));
   const DeviceBuffer<float> device_floats(floats);
-  DeviceStore::Update update;
-  update.unique_ids = batch;
-  update.gradients = device_floats.data();
-  update.name = "adagrad";
-  update.hyperparameters = numbers;
-  update.slot_inits = inits;
-  update.create_missing = true;
   SparseOptimizer adagrad;
   ExpectOk(SparseOptimizer::Create("adagrad", numbers, &adagrad), "adagrad");
   const Ids counts(n, 1);
@@ -108,7 +101,13 @@ void TestEachAllocation(Random* random) {
       {"lookup under a cap", 900, false, lookup, host_lookup},
       {"update", 0, true,
        [&](Tables* tables, const DeviceStream& on) {
-         return tables->device->Apply(on, update);
+         TableUpdate update =
+             tables->UpdateOf(device_ids.data(), n, device_floats.data());
+         update.optimizer = "adagrad";
+         update.hyperparameters = numbers;
+         update.slot_inits = inits;
+         update.create_missing = true;
+         return tables->UpdateDevice(on, update);
        },
        [&](EmbeddingStore* host) {
          return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true,

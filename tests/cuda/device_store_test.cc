@@ -19,9 +19,9 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
 #include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/collection/embedding_gradient.h"
 #include "tf_ops/core/device/device_batch.h"
 #include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
@@ -206,25 +206,25 @@ void TestOptimizers(Random* random) {
   Tables tables(4, RowType::kFloat32, "zeros");
   tables.FindOrInsert({1}, true, true, "errors");
   tables.Apply({1}, "sgd", {0.1f, 0.0f}, {}, false, random, "sgd");
-  DeviceStore::Update update;
-  update.name = "adagrad";
+  TableUpdate update = tables.UpdateOf(nullptr, 0, nullptr);
+  update.optimizer = "adagrad";
   const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
   const std::vector<float> inits = {0.1f};
   update.hyperparameters = numbers;
   update.slot_inits = inits;
-  ExpectError(tables.device->Apply(tables.on, update),
+  ExpectError(tables.UpdateDevice(tables.on, update),
               StatusCode::kFailedPrecondition,
               "slots of 'sgd', but the update uses 'adagrad'");
-  update.name = "adagrab";
-  ExpectError(tables.device->Apply(tables.on, update),
+  update.optimizer = "adagrab";
+  ExpectError(tables.UpdateDevice(tables.on, update),
               StatusCode::kInvalidArgument, "unknown optimizer 'adagrab'");
-  update.name = "adagrad";
+  update.optimizer = "adagrad";
   update.slot_inits = {};
-  ExpectError(tables.device->Apply(tables.on, update),
+  ExpectError(tables.UpdateDevice(tables.on, update),
               StatusCode::kInvalidArgument, "`slot_inits` has 0 elements");
   update.slot_inits = inits;
   update.hyperparameters = inits;
-  ExpectError(tables.device->Apply(tables.on, update),
+  ExpectError(tables.UpdateDevice(tables.on, update),
               StatusCode::kInvalidArgument, "takes 3 hyperparameters, got 1");
 }
 
@@ -524,16 +524,14 @@ void TestOutOfMemory(Random* random) {
   tables.ExpectSameTable("out of memory");
   // No memory for slots.
   limited.Allow(used);
-  DeviceStore::Update update;
   const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
   const std::vector<float> inits = {0.1f};
   const DeviceBuffer<float> gradients(n * 64);
-  update.unique_ids = {ids.data(), n, nullptr};
-  update.gradients = gradients.data();
-  update.name = "adagrad";
+  TableUpdate update = tables.UpdateOf(ids.data(), n, gradients.data());
+  update.optimizer = "adagrad";
   update.hyperparameters = numbers;
   update.slot_inits = inits;
-  ExpectError(tables.device->Apply(tables.on, update),
+  ExpectError(tables.UpdateDevice(tables.on, update),
               StatusCode::kResourceExhausted, "bytes for optimizer slots");
   tables.ExpectSameTable("no room for slots");
   limited.Allow(int64_t{1} << 30);

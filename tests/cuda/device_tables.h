@@ -210,6 +210,22 @@ struct Tables {
     });
   }
 
+  // An update of unique ids on the device.
+  TableUpdate UpdateOf(const int64_t* unique_ids, int64_t count,
+                       const void* gradients) const {
+    static const LookupPlan unique;
+    TableUpdate update;
+    update.table = device.get();
+    update.ids = {unique_ids, count};
+    update.plan = &unique;
+    update.gradients = gradients;
+    update.nonfinite = Nonfinite::kPass;
+    return update;
+  }
+  Status UpdateDevice(const DeviceStream& stream, const TableUpdate& update) {
+    int64_t failed = 0;
+    return device->Update({&update, 1}, stream, &failed);
+  }
   void Apply(const Ids& unique, const std::string& name,
              const std::vector<float>& hyperparameters,
              const std::vector<float>& slot_inits, bool create_missing,
@@ -222,15 +238,13 @@ struct Tables {
       for (C& g : gradients) g = static_cast<C>(normal(*random));
       const DeviceBuffer<int64_t> ids(unique);
       const DeviceBuffer<C> device_gradients(gradients);
-      DeviceStore::Update update;
-      update.unique_ids = {ids.data(), u, nullptr};
-      update.gradients = device_gradients.data();
-      update.name = name;
+      TableUpdate update = UpdateOf(ids.data(), u, device_gradients.data());
+      update.optimizer = name;
       update.hyperparameters = hyperparameters;
       update.slot_inits = slot_inits;
       update.create_missing = create_missing;
       update.next_step = -1;
-      ExpectOk(device->Apply(on, update), what);
+      ExpectOk(UpdateDevice(on, update), what);
       REQUIRE_CUDA(cudaStreamSynchronize(stream));
       SparseOptimizer optimizer;
       ExpectOk(SparseOptimizer::Create(name, hyperparameters, &optimizer),

@@ -27,7 +27,7 @@ from lodestar.optimizers.table_updates import (
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
 _NONFINITE = ("raise", "skip", "pass")
-# As in tf_ops/kernels/embedding/update_gradients.h.
+# As in tf_ops/core/table/table.h.
 _WHY_NONFINITE = (
     "The loss or a gradient was NaN or infinite. Look for NaN in labels, "
     "sample weights and other inputs, and for a learning rate that is too "

@@ -14,7 +14,6 @@
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/id_parts.h"
-#include "tf_ops/core/collection/embedding_gradient.h"
 
 namespace lodestar {
 namespace {

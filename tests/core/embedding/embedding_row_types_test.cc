@@ -13,7 +13,7 @@
 
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/threads.h"
-#include "tf_ops/core/collection/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 

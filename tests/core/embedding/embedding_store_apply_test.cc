@@ -33,13 +33,13 @@ struct Table {
     std::vector<RowRef> refs(count);
     EXPECT_TRUE(store->FindOrInsert(ids, kTraining, refs, nullptr).ok());
   }
-  EmbeddingStore::TableUpdate Update(const std::string& name) {
+  EmbeddingStore::UniqueUpdate Update(const std::string& name) {
     const std::vector<float> h = {0.1f, 0.0f, 1e-7f};
     EXPECT_TRUE(SparseOptimizer::Create(
                     name, Span<const float>(h.data(), name == "sgd" ? 2 : 3),
                     &optimizer)
                     .ok());
-    EmbeddingStore::TableUpdate update;
+    EmbeddingStore::UniqueUpdate update;
     update.store = store.get();
     update.unique_ids = ids;
     update.gradients = store->type() == RowType::kFloat64
@@ -71,7 +71,7 @@ TEST(EmbeddingStoreApplyTest, SeveralTablesUpdateIndependently) {
     Table tables[] = {{5, 300}, {2, 0}, {1, 1}, {8, 77, RowType::kFloat64}};
     Table alone[] = {{5, 300}, {2, 0}, {1, 1}, {8, 77, RowType::kFloat64}};
     const std::string names[] = {"adagrad", "sgd", "sgd", "adagrad"};
-    std::vector<EmbeddingStore::TableUpdate> updates;
+    std::vector<EmbeddingStore::UniqueUpdate> updates;
     for (int t = 0; t < 4; ++t) {
       updates.push_back(tables[t].Update(names[t]));
       const auto update = alone[t].Update(names[t]);
@@ -95,7 +95,7 @@ TEST(EmbeddingStoreApplyTest, AnErrorInOneTableChangesNone) {
   const auto bind = tables[1].Update("adagrad");
   ASSERT_TRUE(EmbeddingStore::Apply({&bind, 1}, nullptr).ok());
   const std::vector<char> before[] = {tables[0].Rows(), tables[1].Rows()};
-  std::vector<EmbeddingStore::TableUpdate> updates = {
+  std::vector<EmbeddingStore::UniqueUpdate> updates = {
       tables[0].Update("adagrad"), tables[1].Update("sgd")};
   int64_t failed = 0;
   EXPECT_EQ(EmbeddingStore::Apply(updates, nullptr, &failed).code(),

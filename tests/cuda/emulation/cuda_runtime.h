@@ -154,7 +154,8 @@ const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 // Reads LODESTAR_EMULATED_GPUS; default: 1.
 cudaError_t cudaGetDeviceCount(int* count);
-// Each device has its own streams.
+// Each device has its own streams, so the current device has no effect.
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;

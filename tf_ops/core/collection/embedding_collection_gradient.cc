@@ -4,7 +4,7 @@
 
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/collection/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 

@@ -138,6 +138,14 @@ Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
   return CudaStatus(Launch(WritePositionsKernel, n, on.stream, call), kFor);
 }
 
+Status DeviceBatch::Copy(const DeviceStream& on, int64_t count,
+                         int64_t* unique_ids, int64_t* positions) const {
+  LODESTAR_RETURN_IF_ERROR(
+      CopyOnDevice(on, unique_.data(),
+                   count * static_cast<int64_t>(sizeof(int64_t)), unique_ids));
+  return CopyOnDevice(on, positions_.data(), positions_.bytes(), positions);
+}
+
 Status DeviceBatch::Count(const DeviceStream& on, int64_t* count,
                           int64_t* padding) const {
   int64_t counts[2] = {0, 0};

@@ -33,6 +33,9 @@ class DeviceBatch {
   // The index of the first or last occurrence of each unique id.
   const int64_t* occurrences() const { return occurrences_.data(); }
   const int64_t* positions() const { return positions_.data(); }
+  // Copies the first `count` unique ids, and the positions.
+  Status Copy(const DeviceStream& on, int64_t count, int64_t* unique_ids,
+              int64_t* positions) const;
   // Gets the number of unique ids and, if `padding` is not null, the number of
   // padding ids. Waits for the device.
   Status Count(const DeviceStream& on, int64_t* count,

@@ -240,6 +240,54 @@ Status DeviceStore::FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
   return turn.End();
 }
 
+Status DeviceStore::Lookup(const TableLookup& lookup,
+                           const Execution& execution) {
+  const DeviceStream& on = execution.stream();
+  const Ids ids = {lookup.ids.data(), lookup.ids.size(), nullptr};
+  DeviceBatch batch;
+  LODESTAR_RETURN_IF_ERROR(batch.Unique(on, ids, lookup.padding_id));
+  int64_t count = 0;
+  int64_t padding = 0;
+  LODESTAR_RETURN_IF_ERROR(batch.Count(on, &count, &padding));
+  int64_t* unique_ids = nullptr;
+  LookupPlan* plan = nullptr;
+  LODESTAR_RETURN_IF_ERROR(lookup.allocate(count, &unique_ids, &plan));
+  LODESTAR_RETURN_IF_ERROR(
+      batch.Copy(on, count, unique_ids, lookup.positions.data()));
+  DeviceArray<uint32_t> refs;
+  LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, count, "row locations"));
+  LODESTAR_RETURN_IF_ERROR(FindOrInsert(on, {batch.ids().data, count, nullptr},
+                                        InsertOptions(lookup.options),
+                                        {refs.data(), nullptr, nullptr}));
+  CountBatch(ids.size, count, padding);
+  return ReadRows(on, ids, batch.positions(), refs.data(), lookup.missing,
+                  lookup.rows);
+}
+
+Status DeviceStore::LookupUnique(const UniqueLookup& lookup,
+                                 const Execution& execution) {
+  const DeviceStream& on = execution.stream();
+  const Ids ids = {lookup.ids.data(), lookup.ids.size(), nullptr};
+  if (!lookup.known_unique) {
+    int64_t unique = 0;
+    DeviceBatch batch;
+    LODESTAR_RETURN_IF_ERROR(batch.Unique(on, ids, nullptr));
+    LODESTAR_RETURN_IF_ERROR(batch.Count(on, &unique));
+    if (unique != ids.size) {
+      return InvalidArgument("`ids` must be unique, but only ", unique, " of ",
+                             ids.size, " ids are.");
+    }
+  }
+  DeviceArray<uint32_t> refs;
+  LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, ids.size, "row locations"));
+  LODESTAR_RETURN_IF_ERROR(
+      FindOrInsert(on, ids, InsertOptions(lookup.options),
+                   {refs.data(), lookup.resident, nullptr}));
+  // Occurrences are not used, because there is no admission on GPUs.
+  CountBatch(ids.size, ids.size, 0);
+  return ReadRows(on, ids, nullptr, refs.data(), lookup.missing, lookup.rows);
+}
+
 Status DeviceStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                                    const Execution& execution) {
   const DeviceStream& on = execution.stream();

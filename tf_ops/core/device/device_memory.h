@@ -124,6 +124,15 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
+// Copies `bytes` bytes within device memory.
+inline Status CopyOnDevice(const DeviceStream& on, const void* from,
+                           int64_t bytes, void* to) {
+  if (bytes == 0) return Status();
+  return CudaStatus(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, on.stream),
+      "copy on the device");
+}
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_MEMORY_H_

@@ -112,7 +112,14 @@ class DeviceStore final : public Table {
                   const Missing& missing, void* rows, bool* found,
                   const Execution& on) const override;
 
+  Status Lookup(const TableLookup& lookup, const Execution& on) override;
+  Status LookupUnique(const UniqueLookup& lookup, const Execution& on) override;
+
   struct InsertOptions {
+    InsertOptions() = default;
+    explicit InsertOptions(const LookupOptions& lookup)
+        : insert(lookup.insert && lookup.admit != LookupOptions::Admit::kNone),
+          count_frequency(lookup.count_frequency) {}
     bool insert = true;  // create rows for missing ids
     bool count_frequency = false;
     bool count_events = true;
@@ -163,24 +170,11 @@ class DeviceStore final : public Table {
                          const Bags& bags, const Missing& missing,
                          const void* gradients, float* weight_gradients);
 
-  // Updates rows of unique ids with gradients [U, D] of ComputeType(type()).
-  // Otherwise like EmbeddingStore::Apply.
-  struct Update {
-    Ids unique_ids;
-    const void* gradients = nullptr;
-    std::string name;  // name of the optimizer
-    Span<const float> hyperparameters;
-    Span<const float> slot_inits;
-    bool create_missing = false;
-    int64_t next_step = 0;
-    // [U], ids not to update; null: none.
-    const bool* skipped = nullptr;
-  };
-  // The two parts of Apply: Prepare makes all checks and allocations (slots and
-  // rows), then the rows are updated.
-  Status Prepare(const DeviceStream& on, const Update& update);
-  Status UpdateRows(const DeviceStream& on, const Update& update);
-  Status Apply(const DeviceStream& on, const Update& update);
+  Status Update(Span<const TableUpdate> updates, const Execution& on,
+                int64_t* failed) override;
+  Status CheckUpdate(const TableUpdate& update,
+                     const AttachedOptimizer& optimizer, int64_t additions,
+                     const Execution& on) const override;
 
   Status InsertOrAssign(Span<const int64_t> ids, const void* rows,
                         const Execution& on) override;
@@ -242,6 +236,19 @@ class DeviceStore final : public Table {
     DeviceArray<uint32_t> free;
   };
 
+  // An update of unique ids.
+  struct UniqueUpdate {
+    Ids ids;
+    const void* sums = nullptr;     // [U, D], of ComputeType(type())
+    const bool* skipped = nullptr;  // [U], ids not to update; null: none
+  };
+  // The two parts of Update: Prepare makes all checks and allocations (slots
+  // and rows), then the rows are updated.
+  Status Prepare(const DeviceStream& on, const TableUpdate& update,
+                 const UniqueUpdate& unique);
+  Status UpdateRows(const DeviceStream& on, const TableUpdate& update,
+                    const UniqueUpdate& unique);
+
   // The methods below require the mutex, and BeginWrite unless they only read.
 
   int64_t capacity() const LODESTAR_REQUIRES(mutex_);
@@ -271,8 +278,6 @@ class DeviceStore final : public Table {
   Status Rehash(const DeviceStream& on, int64_t cells)
       LODESTAR_REQUIRES(mutex_);
   Status AttachLocked(const DeviceStream& on, AttachedOptimizer optimizer)
-      LODESTAR_REQUIRES(mutex_);
-  Status UpdateLocked(const DeviceStream& on, const Update& update)
       LODESTAR_REQUIRES(mutex_);
   // Values that rows get instead of initial values: row from[i] of `rows` for
   // ids[i], or row i without `from`.
@@ -306,8 +311,6 @@ class DeviceStore final : public Table {
   // Fetch was called.
   Status EvictLocked(const DeviceStream& on, const EvictionPolicy& policy,
                      int64_t excess, int64_t* evicted)
-      LODESTAR_REQUIRES(mutex_);
-  Status PrepareLocked(const DeviceStream& on, const Update& update)
       LODESTAR_REQUIRES(mutex_);
   Status Download(const DeviceStream& on, const uint32_t* list, int64_t count,
                   int num_slots, EmbeddingRows* out) const

@@ -1,8 +1,12 @@
 // DeviceStore: updates by an optimizer.
 
 #include <algorithm>
+#include <new>
 #include <utility>
+#include <vector>
 
+#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/core/device/device_rows.h"
@@ -138,101 +142,173 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
   });
 }
 
+// The gradients of an update, summed by id and checked.
+class CheckedGradients {
+ public:
+  // Waits unless non-finite gradients pass.
+  Status Init(const DeviceStream& on, const TableUpdate& update,
+              Nonfinite nonfinite) {
+    LODESTAR_RETURN_IF_ERROR(Sum(on, update));
+    if (nonfinite == Nonfinite::kPass) return Status();
+    int64_t first_id = 0;
+    LODESTAR_RETURN_IF_ERROR(nonfinite_.Find(on, update.table->type(), sums_,
+                                             ids_, update.table->dim()));
+    LODESTAR_RETURN_IF_ERROR(nonfinite_.Count(on, &num_skipped_, &first_id));
+    if (num_skipped_ == 0 || nonfinite == Nonfinite::kSkip) return Status();
+    return NonfiniteGradient(first_id);
+  }
+
+  DeviceStore::Ids ids() const { return ids_; }
+  const void* sums() const { return sums_; }
+  int64_t num_skipped() const { return num_skipped_; }
+  // [U], the ids to skip; null: none.
+  const bool* skipped() const {
+    return num_skipped_ == 0 ? nullptr : nonfinite_.flags();
+  }
+
+ private:
+  // Gradients of ids that are known to be unique are used as they are.
+  Status Sum(const DeviceStream& on, const TableUpdate& update) {
+    ids_ = {update.ids.data(), update.ids.size(), nullptr};
+    sums_ = update.gradients;
+    if (update.plan != nullptr) return Status();
+    const int64_t n = ids_.size;
+    const int64_t dim = update.table->dim();
+    const RowType type = ComputeType(update.table->type());
+    LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, ids_, nullptr));
+    LODESTAR_RETURN_IF_ERROR(memory_.Allocate(on.memory, n * dim * SizeOf(type),
+                                              "the sums of gradients"));
+    ids_ = batch_.ids();
+    sums_ = memory_.data();
+    return SumByPosition(on, type, update.gradients, batch_.positions(), n, n,
+                         dim, memory_.data());
+  }
+
+  DeviceStore::Ids ids_;
+  const void* sums_ = nullptr;
+  int64_t num_skipped_ = 0;
+  DeviceBatch batch_;
+  DeviceArray<char> memory_;
+  NonfiniteRows nonfinite_;
+};
+
 }  // namespace
 
-Status DeviceStore::PrepareLocked(const DeviceStream& on,
-                                  const Update& update) {
+Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
+                            const UniqueUpdate& unique) {
   AttachedOptimizer optimizer;
   int64_t wanted = -1;
   VisitRules([&](auto rule) {
     using Rule = decltype(rule);
-    if (update.name != Rule::kName) return;
+    if (update.optimizer != Rule::kName) return;
     wanted = kHyperparameters<Rule>;
     optimizer.slot_names.assign(Rule::kSlots.begin(), Rule::kSlots.end());
   });
   if (wanted < 0) {
-    return InvalidArgument("unknown optimizer '", update.name, "'.");
+    return InvalidArgument("unknown optimizer '", update.optimizer, "'.");
   }
   if (update.hyperparameters.size() != wanted) {
-    return InvalidArgument("optimizer '", update.name, "' takes ", wanted,
+    return InvalidArgument("optimizer '", update.optimizer, "' takes ", wanted,
                            " hyperparameters, got ",
                            update.hyperparameters.size(), ".");
   }
   if (update.slot_inits.size() !=
       static_cast<int64_t>(optimizer.slot_names.size())) {
     return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
-                           " elements, but '", update.name, "' has ",
+                           " elements, but '", update.optimizer, "' has ",
                            optimizer.slot_names.size(), " optimizer slots.");
   }
-  optimizer.name = update.name;
+  optimizer.name = update.optimizer;
   optimizer.slot_inits.assign(update.slot_inits.begin(),
                               update.slot_inits.end());
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (update.create_missing) {
-    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, update.unique_ids));
+    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique.ids));
   }
   LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
-  if (!update.create_missing) return Status();
-  InsertOptions options;
-  options.count_events = false;
-  options.by_lookup = false;
-  options.skipped = update.skipped;
-  return InsertUnderCap(on, update.unique_ids, options, {}, {});
-}
-
-Status DeviceStore::Prepare(const DeviceStream& on, const Update& update) {
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(PrepareLocked(on, update));
+  if (update.create_missing) {
+    InsertOptions options;
+    options.count_events = false;
+    options.by_lookup = false;
+    options.skipped = unique.skipped;
+    LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, unique.ids, options, {}, {}));
+  }
   return turn.End();
 }
 
-Status DeviceStore::UpdateRows(const DeviceStream& on, const Update& update) {
+Status DeviceStore::UpdateRows(const DeviceStream& on,
+                               const TableUpdate& update,
+                               const UniqueUpdate& unique) {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(UpdateLocked(on, update));
-  return turn.End();
-}
-
-Status DeviceStore::Apply(const DeviceStream& on, const Update& update) {
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(PrepareLocked(on, update));
-  LODESTAR_RETURN_IF_ERROR(UpdateLocked(on, update));
-  return turn.End();
-}
-
-Status DeviceStore::UpdateLocked(const DeviceStream& on, const Update& update) {
-  // Another optimizer may have been attached since PrepareLocked.
-  if (optimizer_.name != update.name) {
+  // Another optimizer may have been attached since Prepare.
+  if (optimizer_.name != update.optimizer) {
     AttachedOptimizer applied;
-    applied.name = update.name;
+    applied.name = update.optimizer;
     return OtherOptimizerError(optimizer_, applied);
   }
   UpdateCall call = {};
   call.index = index();
   call.rows = rows();
   call.state = state_.data();
-  call.ids = update.unique_ids;
+  call.ids = unique.ids;
   call.dim = dim();
-  call.skipped = update.skipped;
+  call.skipped = unique.skipped;
   const int64_t numbers = 16 / SizeOf(ComputeType(type()));
   call.lane_bits = LaneBits(DivideUp(dim(), numbers));
-  call.whole_packs =
-      dim() % numbers == 0 && UnitBytes(16, update.gradients) == 16;
+  call.whole_packs = dim() % numbers == 0 && UnitBytes(16, unique.sums) == 16;
   cudaError_t launched = cudaSuccess;
   VisitRules([&](auto rule) {
     using Rule = decltype(rule);
-    if (update.name != Rule::kName) return;
+    if (update.optimizer != Rule::kName) return;
     launched = LaunchUpdate<Rule>(on, type(), call, update.hyperparameters,
-                                  update.gradients);
+                                  unique.sums);
   });
   LODESTAR_CUDA_TRY(launched);
-  MoveStep(update.next_step);
+  return turn.End();
+}
+
+Status DeviceStore::Update(Span<const TableUpdate> updates,
+                           const Execution& execution, int64_t* failed) try {
+  const DeviceStream& on = execution.stream();
+  const int64_t count = updates.size();
+  std::vector<CheckedGradients> gradients(count);
+  std::vector<UniqueUpdate> unique(count);
+  std::vector<NextStep> steps(count);
+  const auto store = [&](int64_t u) {
+    *failed = u;
+    return static_cast<DeviceStore*>(updates[u].table);
+  };
+  for (int64_t u = 0; u < count; ++u) {
+    steps[u] = {store(u), updates[u].next_step};
+    LODESTAR_RETURN_IF_ERROR(
+        gradients[u].Init(on, updates[u], updates[u].nonfinite));
+    unique[u] = {gradients[u].ids(), gradients[u].sums(),
+                 gradients[u].skipped()};
+  }
+  for (int64_t u = 0; u < count; ++u) {
+    LODESTAR_RETURN_IF_ERROR(store(u)->Prepare(on, updates[u], unique[u]));
+  }
+  for (int64_t u = 0; u < count; ++u) {
+    LODESTAR_RETURN_IF_ERROR(store(u)->UpdateRows(on, updates[u], unique[u]));
+    store(u)->CountNonfiniteGradients(gradients[u].num_skipped());
+  }
+  MoveSteps(steps);
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradients of a batch.");
+}
+
+Status DeviceStore::CheckUpdate(const TableUpdate& update,
+                                const AttachedOptimizer& optimizer,
+                                int64_t additions, const Execution& on) const {
+  if (additions > 0) return UnsupportedOnGpu("gradient accumulation");
+  LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  return CheckedGradients().Init(on.stream(), update, Nonfinite::kRaise);
 }
 
 }  // namespace lodestar

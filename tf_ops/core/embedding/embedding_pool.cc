@@ -253,4 +253,57 @@ void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
   store.CountReads(counts);
 }
 
+template <typename C>
+void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
+                C* factors) {
+  const int64_t first = bags.row_splits[b];
+  const int64_t last = bags.row_splits[b + 1];
+  const bool weighted = !bags.weights.empty();
+  int64_t count = 0;
+  int64_t first_id = -1;
+  int64_t last_id = -1;
+  C total = 0;
+  for (int64_t i = first; i < last; ++i) {
+    if (positions[i] == kNoPosition) continue;
+    ++count;
+    if (first_id < 0) first_id = i;
+    last_id = i;
+    if (weighted) {
+      const C w = bags.weights[i];
+      total += bags.combiner == Combiner::kSqrtn ? w * w : w;
+    }
+  }
+  if (!weighted) total = static_cast<C>(count);
+  C divisor = 1;
+  if (bags.combiner == Combiner::kMean) divisor = total;
+  if (bags.combiner == Combiner::kSqrtn) divisor = std::sqrt(total);
+  const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
+  if (!weighted && bags.combiner <= Combiner::kSqrtn) {
+    std::fill_n(factors, last - first, inverse);
+    return;
+  }
+  for (int64_t i = first; i < last; ++i) {
+    C& factor = factors[i - first];
+    switch (bags.combiner) {
+      case Combiner::kSum:
+      case Combiner::kMean:
+      case Combiner::kSqrtn:
+        factor = bags.weights[i] * inverse;
+        break;
+      case Combiner::kFirst:
+        factor = i == first_id ? C{1} : C{0};
+        break;
+      case Combiner::kLast:
+        factor = i == last_id ? C{1} : C{0};
+        break;
+      case Combiner::kMax:
+        factor = C{1};
+        break;
+    }
+  }
+}
+
+template void BagFactors(const Bags&, Span<const int64_t>, int64_t, float*);
+template void BagFactors(const Bags&, Span<const int64_t>, int64_t, double*);
+
 }  // namespace lodestar

@@ -129,6 +129,14 @@ void PoolFetched(const FetchedRows& fetched, const Bags& bags,
 void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
               int64_t* winners);
 
+// The factors by which each id of bag b scales the bag's gradient. They are 1
+// for max, where the winners determine which columns an id gets. bags.ids is
+// not read. C: float or double. Requires: CheckBags(bags); `factors` has one
+// element per id of the bag.
+template <typename C>
+void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
+                C* factors);
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_POOL_H_

@@ -20,7 +20,6 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/insert_plan.h"
-#include "tf_ops/core/embedding/lookup_plan.h"
 #include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/rows_applier.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
@@ -33,6 +32,7 @@
 #include "tf_ops/core/rows/sparse_optimizer.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/lookup_plan.h"
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
@@ -95,6 +95,9 @@ class EmbeddingStore final : public Table {
     return Status();
   }
 
+  Status Lookup(const TableLookup& lookup, const Execution& on) override;
+  Status LookupUnique(const UniqueLookup& lookup, const Execution& on) override;
+
   // Finds the rows of those ids that have one.
   void FindAll(Span<const int64_t> ids, Span<RowRef> refs,
                const ParallelFor* parallel) const {
@@ -147,8 +150,14 @@ class EmbeddingStore final : public Table {
     return plan.refs;
   }
 
-  // An update of rows of one table.
-  struct TableUpdate {
+  Status Update(Span<const TableUpdate> updates, const Execution& on,
+                int64_t* failed) override;
+  Status CheckUpdate(const TableUpdate& update,
+                     const AttachedOptimizer& optimizer, int64_t additions,
+                     const Execution& on) const override;
+
+  // An update of unique ids of one table.
+  struct UniqueUpdate {
     EmbeddingStore* store = nullptr;
     Span<const int64_t> unique_ids;
     const void* gradients = nullptr;  // [U, D], of ComputeType(type())
@@ -160,14 +169,8 @@ class EmbeddingStore final : public Table {
     // Possible places of the rows; empty: search.
     Span<const RowRef> refs;
   };
-  // Updates rows of unique ids with their gradients, attaches the optimizer on
-  // its first call, and then moves the steps of all tables as MoveSteps does.
-  // Ids without a row are dropped and counted, or get a row first. Returns
-  // InvalidArgument for an unknown optimizer or a wrong number of `slot_inits`,
-  // FailedPrecondition if another optimizer is attached, and ResourceExhausted
-  // if out of memory. After an error no row has changed, and *failed, if not
-  // null, is the index of the update that failed.
-  static Status Apply(Span<const TableUpdate> updates,
+  // Update, without its checks of gradients. `failed` may be null.
+  static Status Apply(Span<const UniqueUpdate> updates,
                       const ParallelFor* parallel, int64_t* failed = nullptr);
   // Updates this table only.
   Status Apply(Span<const int64_t> unique_ids, const void* gradients,
@@ -175,10 +178,10 @@ class EmbeddingStore final : public Table {
                Span<const float> slot_inits, bool create_missing,
                int64_t next_step, const ParallelFor* parallel,
                Span<const RowRef> refs = {}) {
-    const TableUpdate update = {this,           unique_ids, gradients,
-                                name,           &optimizer, slot_inits,
-                                create_missing, next_step,  refs};
-    return Apply(Span<const TableUpdate>(&update, 1), parallel);
+    const UniqueUpdate update = {this,           unique_ids, gradients,
+                                 name,           &optimizer, slot_inits,
+                                 create_missing, next_step,  refs};
+    return Apply(Span<const UniqueUpdate>(&update, 1), parallel);
   }
   Status CheckOptimizer(const AttachedOptimizer& optimizer) const override {
     return table_.optimizer.Check(optimizer);
@@ -319,8 +322,8 @@ class EmbeddingStore final : public Table {
   void UpdateShared(const SharedRows::Readers& readers,
                     const ComputeOf<T>* gradients,
                     const SparseOptimizer& optimizer);
-  Status CheckUpdate(const TableUpdate& update,
-                     AttachedOptimizer* attached) const;
+  Status CheckRule(const UniqueUpdate& update,
+                   AttachedOptimizer* attached) const;
   // Creates the slots and rows that an update needs, and notes the ids that
   // still have no row.
   Status PrepareApply(const AttachedOptimizer& attached,

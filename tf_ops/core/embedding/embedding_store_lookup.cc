@@ -293,4 +293,59 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
   return ResourceExhausted("out of memory for the rows of a batch.");
 }
 
+Status EmbeddingStore::Lookup(const TableLookup& lookup,
+                              const Execution& on) try {
+  std::vector<int64_t> unique;
+  BatchUnique(lookup.ids, lookup.padding_id, &unique, lookup.positions);
+  // Allocates everything except rows first: nothing may fail after these are
+  // created.
+  const int64_t count = static_cast<int64_t>(unique.size());
+  int64_t* unique_ids = nullptr;
+  LookupPlan* plan = nullptr;
+  LODESTAR_RETURN_IF_ERROR(lookup.allocate(count, &unique_ids, &plan));
+  std::copy(unique.begin(), unique.end(), unique_ids);
+  *plan = PlanOf(std::vector<RowRef>(count));
+  std::vector<uint32_t> occurrences;
+  if (counts_occurrences()) {
+    occurrences = CountOccurrences(lookup.positions, count);
+  }
+  const TableIds table = {
+      this,        unique,      plan->refs,       nullptr,
+      occurrences, lookup.rows, lookup.positions, lookup.missing};
+  LODESTAR_RETURN_IF_ERROR(
+      FindOrInsert({&table, 1}, lookup.options, on.parallel()));
+  const int64_t padding = lookup.padding_id == nullptr
+                              ? 0
+                              : std::count(lookup.positions.begin(),
+                                           lookup.positions.end(), kNoPosition);
+  CountBatch(lookup.ids.size(), count, padding);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the rows of a batch.");
+}
+
+Status EmbeddingStore::LookupUnique(const UniqueLookup& lookup,
+                                    const Execution& on) try {
+  if (!lookup.known_unique) {
+    LODESTAR_RETURN_IF_ERROR(CheckUnique("ids", lookup.ids));
+  }
+  std::vector<RowRef> refs(lookup.ids.size());
+  const TableIds table = {this,
+                          lookup.ids,
+                          refs,
+                          reinterpret_cast<char*>(lookup.resident),
+                          lookup.occurrences,
+                          lookup.rows,
+                          {},
+                          lookup.missing};
+  LODESTAR_RETURN_IF_ERROR(
+      FindOrInsert({&table, 1}, lookup.options, on.parallel()));
+  int64_t num_ids = lookup.occurrences.empty() ? lookup.ids.size() : 0;
+  for (const uint32_t times : lookup.occurrences) num_ids += times;
+  CountBatch(num_ids, lookup.ids.size(), 0);
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the rows of a batch.");
+}
+
 }  // namespace lodestar

@@ -64,7 +64,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
 
 // State of one update.
 struct EmbeddingStore::PreparedUpdate {
-  const TableUpdate* table;
+  const UniqueUpdate* table;
   int64_t first;  // offset of its ids among those of all tables
   // Ids without a row, whose gradients train shared rows, and whether an id is
   // one of them; empty without shared rows.
@@ -171,7 +171,7 @@ Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
 }
 
 // Everything that can fail happens before the first row changes.
-Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
+Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
                              const ParallelFor* parallel, int64_t* failed) {
   const int64_t count = updates.size();
   int64_t u = 0;
@@ -186,8 +186,8 @@ Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
     int64_t num_ids = 0;
     int64_t cost = 1;
     for (u = 0; u < count; ++u) {
-      const TableUpdate& update = updates[u];
-      const Status status = update.store->CheckUpdate(update, &attached[u]);
+      const UniqueUpdate& update = updates[u];
+      const Status status = update.store->CheckRule(update, &attached[u]);
       if (!status.ok()) return fails(status);
       prepared[u].table = &update;
       prepared[u].first = num_ids;
@@ -241,8 +241,8 @@ Status EmbeddingStore::Apply(Span<const TableUpdate> updates,
   return Status();
 }
 
-Status EmbeddingStore::CheckUpdate(const TableUpdate& update,
-                                   AttachedOptimizer* attached) const {
+Status EmbeddingStore::CheckRule(const UniqueUpdate& update,
+                                 AttachedOptimizer* attached) const {
   if (update.slot_inits.size() != update.optimizer->num_slots()) {
     return InvalidArgument("`slot_inits` has ", update.slot_inits.size(),
                            " elements, but '", update.name, "' has ",

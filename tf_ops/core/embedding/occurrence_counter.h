@@ -19,22 +19,10 @@
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/core/table/table_step.h"
 
 namespace lodestar {
-
-// What a training lookup does with its ids.
-struct LookupOptions {
-  // Which new ids get a row.
-  enum class Admit {
-    kByPolicy,
-    kAll,   // immediately
-    kNone,  // new ids are only counted
-  };
-  bool insert = false;  // create rows for missing ids
-  bool count_frequency = false;
-  Admit admit = Admit::kByPolicy;
-};
 
 // The planned change of one id that asks for admission.
 struct PlannedOccurrence {

@@ -35,17 +35,9 @@
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/lookup_plan.h"
 
 namespace lodestar {
-
-// Place of a row when it was looked up. Readers confirm that the row is still
-// there.
-struct RowRef {
-  uint32_t shard = 0;
-  uint32_t row = LeafIndex::kNoRow;
-  RowMeta* meta = nullptr;  // set if the row was found
-  bool found() const { return row != LeafIndex::kNoRow; }
-};
 
 // Rows of one shard. Methods require an epoch guard or the shard's mutex.
 // Guards must not nest: without memory, a guard waits for the end of another.

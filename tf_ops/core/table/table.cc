@@ -63,6 +63,11 @@ void Table::SubtractEvents(const EmbeddingStats& stats) {
   }
 }
 
+Status NonfiniteGradient(int64_t id) {
+  return InvalidArgument("the gradient of id ", id,
+                         " is not finite; no row was changed", kWhyNonfinite);
+}
+
 Status UnsupportedOnGpu(const char* what) {
   return Status(StatusCode::kUnimplemented,
                 StrCat("a table on a GPU does not support ", what,

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/lookup_plan.h"
 #include "tf_ops/core/table/table_events.h"
 #include "tf_ops/core/table/table_step.h"
 
@@ -35,6 +37,7 @@ class Execution {
   const ParallelFor* parallel() const { return parallel_; }
   // Requires: made from a stream.
   const DeviceStream& stream() const { return *stream_; }
+  bool on_gpu() const { return stream_ != nullptr; }
 
  private:
   const ParallelFor* parallel_ = nullptr;
@@ -79,6 +82,80 @@ struct InspectedIds {
   std::vector<int64_t> shards;
   std::vector<int64_t> states;
 };
+
+// What a training lookup does with its ids.
+struct LookupOptions {
+  // Which new ids get a row.
+  enum class Admit {
+    kByPolicy,
+    kAll,   // immediately
+    kNone,  // new ids are only counted
+  };
+  bool insert = false;  // create rows for missing ids
+  bool count_frequency = false;
+  Admit admit = Admit::kByPolicy;
+};
+
+// A training lookup of a batch. `missing` and all spans are in the table's
+// memory.
+struct TableLookup {
+  Span<const int64_t> ids;              // [N]
+  const int64_t* padding_id = nullptr;  // in host memory
+  LookupOptions options;
+  Missing missing;
+  void* rows = nullptr;     // receives the rows, [N, D]
+  Span<int64_t> positions;  // receives the index of each id among the unique
+                            // ones, [N]; -1: padding
+  // Returns memory for this many unique ids, and the plan to fill in. Called
+  // once, before the table changes.
+  std::function<Status(int64_t count, int64_t** unique_ids, LookupPlan** plan)>
+      allocate;
+};
+
+// The same for unique ids.
+struct UniqueLookup {
+  Span<const int64_t> ids;    // [U]
+  bool known_unique = false;  // not to be checked
+  // How often each id occurs in its batch, in host memory; empty: once.
+  Span<const uint32_t> occurrences;
+  LookupOptions options;
+  Missing missing;
+  void* rows = nullptr;      // receives the rows, [U, D]
+  bool* resident = nullptr;  // receives whether each id had a row before
+};
+
+class Table;
+
+// What an update does about gradients that contain NaN or infinity.
+enum class Nonfinite {
+  kPass,   // applies them
+  kRaise,  // fails
+  kSkip,   // skips the updates of their ids
+};
+
+// An update of rows by their gradients. Ids and gradients are in the table's
+// memory.
+struct TableUpdate {
+  Table* table = nullptr;
+  Span<const int64_t> ids;  // [N]
+  // The plan of the lookup that found the ids. Not null: the ids are unique.
+  const LookupPlan* plan = nullptr;
+  const void* gradients = nullptr;  // [N, D], of ComputeType(type())
+  Nonfinite nonfinite = Nonfinite::kRaise;
+  std::string optimizer;  // name of the rule
+  Span<const float> hyperparameters;
+  Span<const float> slot_inits;
+  bool create_missing = false;
+  int64_t next_step = 0;  // see Table::MoveStep
+};
+
+// Error for the gradients of an id.
+Status NonfiniteGradient(int64_t id);
+// End of the errors about such gradients.
+inline constexpr char kWhyNonfinite[] =
+    ". The loss or a gradient was NaN or infinite. Look for NaN in labels, "
+    "sample weights and other inputs, and for a learning rate that is too "
+    "high. Pass nonfinite=\"skip\" to the optimizer to skip such rows.";
 
 // Thread-safe. Pointers and spans are to the table's memory, except those of
 // Inspect, Export and Import, which are to host memory. A table on a GPU queues
@@ -140,6 +217,28 @@ class Table {
   virtual Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                           const Missing& missing, void* rows, bool* found,
                           const Execution& on) const = 0;
+  // Looks up ids and creates rows for new ones, as `options` say. Counts the
+  // occurrence of each unique id, and the events, except those of CountBatch.
+  virtual Status Lookup(const TableLookup& lookup, const Execution& on) = 0;
+  // Returns InvalidArgument if an id is repeated.
+  virtual Status LookupUnique(const UniqueLookup& lookup,
+                              const Execution& on) = 0;
+  // Updates rows of tables of this kind, sums the gradients of equal ids in
+  // their order, attaches each optimizer on its first call, and then moves the
+  // steps of all tables as MoveSteps does. Ids without a row are dropped and
+  // counted, or get a row first. Returns InvalidArgument for an unknown
+  // optimizer, a wrong number of hyperparameters or `slot_inits`, and
+  // non-finite gradients of kRaise, FailedPrecondition if another optimizer is
+  // attached, and ResourceExhausted if out of memory. After an error no row has
+  // changed, and *failed is the index of the update that failed.
+  virtual Status Update(Span<const TableUpdate> updates, const Execution& on,
+                        int64_t* failed) = 0;
+  // Returns the errors that Update would return for these gradients with
+  // kRaise. If `additions` is positive, the rows are sums to which this many
+  // such gradients are added, so the errors include sums out of range.
+  virtual Status CheckUpdate(const TableUpdate& update,
+                             const AttachedOptimizer& optimizer,
+                             int64_t additions, const Execution& on) const = 0;
   // Assigns rows; the last of equal ids wins, and existing optimizer slots are
   // kept. New ids bypass admission but are refused if the table has no room
   // under its cap.

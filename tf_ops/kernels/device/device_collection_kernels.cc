@@ -17,9 +17,10 @@
 #include "tf_ops/core/device/device_features.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
-#include "tf_ops/kernels/device/device_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding/embedding_collection_spec.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
+#include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 namespace {
@@ -141,9 +142,13 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
                              const char* name) {
   OpOutputList list;
   LODESTAR_TRY(ctx->output_list(name, &list));
+  const int64_t count = batch.num_unique(t);
   Tensor ids;
-  LODESTAR_TRY(CopyUniqueIds(ctx, on, batch.batch(t).ids().data,
-                             batch.num_unique(t), &ids));
+  LookupPlan* plan = nullptr;
+  LODESTAR_TRY(AllocateUniqueIds(ctx, count, &ids, &plan));
+  LODESTAR_TRY(CopyOnDevice(on, batch.batch(t).ids().data,
+                            count * static_cast<int64_t>(sizeof(int64_t)),
+                            ids.flat<int64_t>().data()));
   list.set(t, ids);
   return absl::OkStatus();
 }
@@ -199,7 +204,8 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
       tables.push_back(stores.store(t));
     }
     if (!training) return absl::OkStatus();
-    LODESTAR_TRY(batch->FindOrInsert(tables, OnDevice(spec_.lookup)));
+    LODESTAR_TRY(
+        batch->FindOrInsert(tables, DeviceStore::InsertOptions(spec_.lookup)));
     for (int t = 0; t < spec_.num_tables; ++t) {
       stores.store(t)->CountBatch(batch->ids(t).size, batch->num_unique(t),
                                   batch->num_padding(t));
@@ -250,11 +256,10 @@ class EmbeddingCollectionGradientOnGpuOp : public DeviceCollectionKernel {
       }
       Tensor* output = nullptr;
       LODESTAR_TRY(sums.allocate(t, {num_unique, dims[t]}, &output));
-      DeviceSums sum;
+      SumTensor sum;
       LODESTAR_TRY(sum.Init(ctx, output));
-      LODESTAR_TRY(batch.SumGradients(t, RowTypeOf(output->dtype()), gradients,
-                                      winners, places, num_unique, dims[t],
-                                      sum.data()));
+      LODESTAR_TRY(batch.SumGradients(t, sum.type(), gradients, winners, places,
+                                      num_unique, dims[t], sum.data()));
       LODESTAR_TRY(sum.Round(stream.on()));
     }
     return absl::OkStatus();

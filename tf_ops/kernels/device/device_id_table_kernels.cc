@@ -10,7 +10,7 @@
 #include "tf_ops/core/device/device_id_map.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
-#include "tf_ops/kernels/device/device_kernel_util.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
 #include "tf_ops/kernels/lookup/id_table_resource.h"
 
 namespace lodestar {

@@ -8,6 +8,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"
 #include "tf_ops/kernels/embedding/embedding_collection_spec.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
 #include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
@@ -241,10 +242,10 @@ class EmbeddingCollectionGradientOp : public CollectionKernel {
       LODESTAR_TRY(sum_tensors[t].Init(ctx, output));
       tables[t].type = sum_tensors[t].type();
       tables[t].dim = spec_.dims[t];
-      tables[t].sums = sum_tensors[t].raw_data();
+      tables[t].sums = sum_tensors[t].data();
     }
     LODESTAR_TRY(batch.SumGradients(gradients, winners, tables, &parallel));
-    for (SumTensor& tensor : sum_tensors) tensor.Round(&parallel);
+    for (SumTensor& tensor : sum_tensors) LODESTAR_TRY(tensor.Round(&parallel));
     return absl::OkStatus();
   }
 

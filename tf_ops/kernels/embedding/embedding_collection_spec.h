@@ -41,7 +41,7 @@ struct CollectionSpec {
   std::vector<bool> weighted;
   std::vector<DataType> table_dtypes;  // ops with rows
   std::vector<Missing::Kind> missing;  // by table
-  EmbeddingStore::LookupOptions lookup;
+  LookupOptions lookup;
   std::vector<int> dims;  // by table
   bool deduplicated = false;
   int64_t num_parts = 1;

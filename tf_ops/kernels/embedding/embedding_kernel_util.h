@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/batch_unique.h"
+#include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
@@ -84,6 +85,19 @@ inline absl::Status WithTableName(OpKernelContext* ctx,
   tensorflow::core::RefCountPtr<EmbeddingResource> resource;
   const absl::Status found = FindResource(ctx, ctx->input(handle), &resource);
   return found.ok() ? WithTableName(resource->name(), status) : status;
+}
+
+// Finds the gates of the variables whose handles are the first inputs.
+inline absl::Status FindGates(OpKernelContext* ctx, int num_tables,
+                              StepGates* gates) {
+  std::vector<std::shared_ptr<StepGate>> found;
+  for (int t = 0; t < num_tables; ++t) {
+    tensorflow::core::RefCountPtr<EmbeddingResource> resource;
+    LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
+    found.push_back(resource->gate());
+  }
+  *gates = StepGates(std::move(found));
+  return absl::OkStatus();
 }
 
 // Requires: `dtype` is a valid row type.
@@ -187,12 +201,12 @@ class LookupAttributes {
 
 // Reads attributes insert, count and admit.
 inline absl::Status ReadLookupOptions(OpKernelConstruction* ctx,
-                                      EmbeddingStore::LookupOptions* options) {
+                                      LookupOptions* options) {
   LODESTAR_TRY(ctx->GetAttr("insert", &options->insert));
   LODESTAR_TRY(ctx->GetAttr("count", &options->count_frequency));
   std::string admit;
   LODESTAR_TRY(ctx->GetAttr("admit", &admit));
-  using Admit = EmbeddingStore::LookupOptions::Admit;
+  using Admit = LookupOptions::Admit;
   if (admit == "all") options->admit = Admit::kAll;
   if (admit == "none") options->admit = Admit::kNone;
   return absl::OkStatus();
@@ -233,44 +247,6 @@ inline absl::Status AllocateRows(OpKernelContext* ctx, int output,
   *rows = RowData(tensor);
   return absl::OkStatus();
 }
-
-// An output of sums, accumulated in the compute type of its dtype.
-class SumTensor {
- public:
-  absl::Status Init(OpKernelContext* ctx, Tensor* output) {
-    output_ = output;
-    rounds_ = ComputeType(type()) != type();
-    if (!rounds_) return absl::OkStatus();
-    return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
-  }
-
-  RowType type() const { return RowTypeOf(output_->dtype()); }
-
-  // Requires: T matches type().
-  template <typename T>
-  ComputeOf<T>* data() {
-    return reinterpret_cast<ComputeOf<T>*>(raw_data());
-  }
-  char* raw_data() { return RowData(rounds_ ? &sums_ : output_); }
-
-  // Call after the sums are computed.
-  void Round(const ParallelFor* parallel) {
-    if (!rounds_) return;
-    VisitRowType(type(), [&](auto zero) {
-      using T = decltype(zero);
-      T* out = reinterpret_cast<T*>(RowData(output_));
-      RunParallel(parallel, output_->NumElements(), 1,
-                  [&](int64_t begin, int64_t end) {
-                    RoundRow(data<T>() + begin, end - begin, out + begin);
-                  });
-    });
-  }
-
- private:
-  Tensor* output_ = nullptr;
-  bool rounds_ = false;
-  Tensor sums_;
-};
 
 }  // namespace lodestar
 

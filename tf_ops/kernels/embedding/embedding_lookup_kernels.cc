@@ -1,120 +1,102 @@
 // Contracts: tf_ops/ops/embedding/embedding_ops.cc.
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tf_ops/core/base/batch_unique.h"
-#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/table/lookup_plan.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
 #include "tf_ops/kernels/embedding/unique_ids.h"
 
 namespace lodestar {
 namespace {
 
-class EmbeddingFindOrInsertOp : public EmbeddingKernel {
+class EmbeddingFindOrInsertOp : public TableKernel {
  public:
   explicit EmbeddingFindOrInsertOp(OpKernelConstruction* ctx)
-      : EmbeddingKernel(ctx) {
-    OP_REQUIRES_OK(ctx, lookup_.Init(ctx));
+      : TableKernel(ctx) {
+    OP_REQUIRES_OK(ctx, attributes_.Init(ctx));
     OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    const int dim = store->dim();
-    LODESTAR_TRY(CheckHook(ctx->input(1), *store));
-    const Tensor& ids_tensor = ctx->input(2);
-    Missing missing;
-    LODESTAR_TRY(lookup_.ReadMissing(ctx->input(3), dim, &missing));
+  absl::Status RunOn(const TableCall& call) override {
+    OpKernelContext* const ctx = call.ctx;
+    const int dim = call.table->dim();
+    LODESTAR_TRY(CheckHook(ctx->input(1), *call.table));
+    const Tensor& ids = ctx->input(2);
+    TableLookup lookup;
+    lookup.ids = FlatSpan<int64_t>(ids);
+    lookup.padding_id = attributes_.padding_id();
+    lookup.options = options_;
+    LODESTAR_TRY(attributes_.ReadMissing(ctx->input(3), dim, &lookup.missing));
     char* rows = nullptr;
-    LODESTAR_TRY(AllocateRows(ctx, 0, ids_tensor.shape(), dim, &rows));
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ids_tensor);
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(2, {ids.size()}, &output));
-    const Span<int64_t> positions = FlatSpan<int64_t>(output);
-    std::vector<int64_t> unique;
-    BatchUnique(ids, lookup_.padding_id(), &unique, positions);
-    // Allocates everything except rows now: nothing may fail after these are
-    // created.
-    const int64_t count = static_cast<int64_t>(unique.size());
+    LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), dim, &rows));
+    lookup.rows = rows;
+    Tensor* positions = nullptr;
+    LODESTAR_TRY(ctx->allocate_output(2, {lookup.ids.size()}, &positions));
+    lookup.positions = FlatSpan<int64_t>(positions);
     Tensor unique_ids;
-    LookupPlan* plan = nullptr;
-    LODESTAR_TRY(CopyUniqueIds(ctx, unique, &unique_ids, &plan));
-    *plan = store->PlanOf(std::vector<RowRef>(count));
-    std::vector<uint32_t> occurrences;
-    if (store->counts_occurrences()) {
-      occurrences = CountOccurrences(positions, count);
-    }
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    const EmbeddingStore::TableIds table = {store,     unique,      plan->refs,
-                                            nullptr,   occurrences, rows,
-                                            positions, missing};
-    LODESTAR_TRY(
-        EmbeddingStore::FindOrInsert({&table, 1}, options_, &parallel));
+    lookup.allocate = [&](int64_t count, int64_t** memory, LookupPlan** plan) {
+      const absl::Status status =
+          AllocateUniqueIds(ctx, count, &unique_ids, plan);
+      if (!status.ok()) return ResourceExhausted(std::string(status.message()));
+      *memory = unique_ids.flat<int64_t>().data();
+      return Status();
+    };
+    LODESTAR_TRY(call.table->Lookup(lookup, call.on));
     ctx->set_output(1, unique_ids);
-    const int64_t padding =
-        lookup_.padding_id() == nullptr
-            ? 0
-            : std::count(positions.begin(), positions.end(), kNoPosition);
-    store->CountBatch(ids.size(), count, padding);
     return absl::OkStatus();
   }
 
  private:
-  LookupAttributes lookup_;
-  EmbeddingStore::LookupOptions options_;
+  LookupAttributes attributes_;
+  LookupOptions options_;
 };
 
-class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
+class EmbeddingFindOrInsertUniqueOp : public TableKernel {
  public:
   explicit EmbeddingFindOrInsertUniqueOp(OpKernelConstruction* ctx)
-      : EmbeddingKernel(ctx) {
+      : TableKernel(ctx) {
     std::string missing;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("missing", &missing));
     kind_ = ParseMissing(missing);
     OP_REQUIRES_OK(ctx, ReadLookupOptions(ctx, &options_));
   }
 
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
-    const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    if (PlanOf(ctx->input(1)) == nullptr) {
-      LODESTAR_TRY(ToTensorFlow(CheckUnique("ids", ids)));
-    }
+  absl::Status RunOn(const TableCall& call) override {
+    OpKernelContext* const ctx = call.ctx;
+    const Tensor& ids = ctx->input(1);
+    LODESTAR_TRY(CheckRank(ids, "ids", 1));
+    UniqueLookup lookup;
+    lookup.ids = FlatSpan<int64_t>(ids);
+    lookup.known_unique = PlanOf(ids) != nullptr;
+    lookup.options = options_;
     std::vector<uint32_t> occurrences;
-    int64_t num_ids = ids.size();
     LODESTAR_TRY(
-        ReadOccurrences(ctx->input(2), ids.size(), &occurrences, &num_ids));
+        ReadOccurrences(ctx->input(2), lookup.ids.size(), &occurrences));
+    lookup.occurrences = occurrences;
     const Tensor& missing_row = ctx->input(3);
-    LODESTAR_TRY(CheckDtype(missing_row.dtype(), "missing_row", store->type()));
-    Missing missing;
-    LODESTAR_TRY(ReadMissing(kind_, missing_row, store->dim(), &missing));
+    LODESTAR_TRY(
+        CheckDtype(missing_row.dtype(), "missing_row", call.table->type()));
+    LODESTAR_TRY(
+        ReadMissing(kind_, missing_row, call.table->dim(), &lookup.missing));
     char* rows = nullptr;
-    LODESTAR_TRY(
-        AllocateRows(ctx, 0, ctx->input(1).shape(), store->dim(), &rows));
-    Tensor* output = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(1, {ids.size()}, &output));
-    std::vector<char> resident(ids.size());
-    std::vector<RowRef> refs(ids.size());
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    const EmbeddingStore::TableIds table = {
-        store, ids, refs, resident.data(), occurrences, rows, {}, missing};
-    LODESTAR_TRY(
-        EmbeddingStore::FindOrInsert({&table, 1}, options_, &parallel));
-    store->CountBatch(num_ids, ids.size(), 0);
-    std::copy(resident.begin(), resident.end(), output->flat<bool>().data());
-    return absl::OkStatus();
+    LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), call.table->dim(), &rows));
+    lookup.rows = rows;
+    Tensor* resident = nullptr;
+    LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &resident));
+    lookup.resident = resident->flat<bool>().data();
+    return ToTensorFlow(call.table->LookupUnique(lookup, call.on));
   }
 
  private:
-  // Leaves both outputs unchanged if the tensor is empty.
+  // Leaves the output unchanged if the tensor is empty.
   static absl::Status ReadOccurrences(const Tensor& tensor, int64_t count,
-                                      std::vector<uint32_t>* occurrences,
-                                      int64_t* sum) {
+                                      std::vector<uint32_t>* occurrences) {
     LODESTAR_TRY(CheckRank(tensor, "occurrences", 1));
     if (tensor.NumElements() == 0) return absl::OkStatus();
     const Span<const int64_t> numbers = FlatSpan<int64_t>(tensor);
@@ -122,7 +104,6 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
       return InvalidArgumentError("`occurrences` has ", numbers.size(),
                                   " elements, but there are ", count, " ids.");
     }
-    *sum = 0;
     for (int64_t i = 0; i < count; ++i) {
       if (numbers[i] < 1 || numbers[i] > std::numeric_limits<uint32_t>::max()) {
         return InvalidArgumentError("`occurrences[", i,
@@ -130,17 +111,19 @@ class EmbeddingFindOrInsertUniqueOp : public EmbeddingKernel {
                                     numbers[i], ".");
       }
       occurrences->push_back(static_cast<uint32_t>(numbers[i]));
-      *sum += numbers[i];
     }
     return absl::OkStatus();
   }
 
   Missing::Kind kind_ = Missing::Kind::kZeros;
-  EmbeddingStore::LookupOptions options_;
+  LookupOptions options_;
 };
 
-LODESTAR_REGISTER(EmbeddingFindOrInsert);
-LODESTAR_REGISTER(EmbeddingFindOrInsertUnique);
+LODESTAR_REGISTER_TABLE(EmbeddingFindOrInsert, EmbeddingFindOrInsertOp,
+                        .HostMemory("handle"));
+LODESTAR_REGISTER_TABLE(EmbeddingFindOrInsertUnique,
+                        EmbeddingFindOrInsertUniqueOp,
+                        .HostMemory("handle").HostMemory("occurrences"));
 
 }  // namespace
 }  // namespace lodestar

@@ -1,12 +1,15 @@
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/embedding/update_gradients.h"
+#include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
-#include "tf_ops/kernels/embedding/update_gradients.h"
+#include "tf_ops/kernels/embedding/update_inputs.h"
 
 namespace lodestar {
 namespace {
@@ -27,58 +30,35 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
       : EmbeddingKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &optimizer_.slot_inits));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("nonfinite", &nonfinite_));
+    OP_REQUIRES_OK(ctx, ReadNonfinite(ctx, &nonfinite_));
   }
 
   absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
     LODESTAR_TRY(CheckPerId(ctx, 2, "shared"));
-    LODESTAR_TRY(CheckGradients(ctx->input(1), ctx->input(3), *store));
-    absl::Status status;
-    VisitUpdateType(*store, [&](auto zero) {
-      status = Gather<decltype(zero)>(ctx, store);
-    });
-    return WithTableName(ctx, status);
+    TableUpdate update;
+    LODESTAR_TRY(ReadGradients(ctx->input(1), ctx->input(3), store, &update));
+    return WithTableName(ctx, Gather(ctx, update, store));
   }
 
  private:
-  template <typename C>
-  absl::Status Gather(OpKernelContext* ctx, EmbeddingStore* store) const {
-    const int dim = store->dim();
-    Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
-    Span<const bool> shared = FlatSpan<bool>(ctx->input(2));
-    const C* gradients = ctx->input(3).flat<C>().data();
+  absl::Status Gather(OpKernelContext* ctx, const TableUpdate& update,
+                      EmbeddingStore* store) const {
     const ParallelFor parallel = IntraOpParallelFor(ctx);
-    std::vector<int64_t> finite_ids;
-    std::unique_ptr<bool[]> finite_shared;
-    std::vector<C> finite;
-    int64_t nonfinite = 0;
-    if (nonfinite_ != "pass" &&
-        !SurelyFinite(*store, gradients, ids.size(), &parallel)) {
-      std::vector<int64_t> kept;
-      LODESTAR_TRY(
-          KeepFinite(nonfinite_, ids, shared, gradients, *store, &kept));
-      const int64_t count = static_cast<int64_t>(kept.size());
-      nonfinite = ids.size() - count;
-      finite_shared.reset(new bool[count]);
-      finite.resize(count * dim);
-      for (int64_t k = 0; k < count; ++k) {
-        finite_ids.push_back(ids[kept[k]]);
-        finite_shared[k] = shared[kept[k]];
-        std::copy_n(gradients + kept[k] * dim, dim, finite.data() + k * dim);
-      }
-      ids = finite_ids;
-      shared = Span<const bool>(finite_shared.get(), count);
-      gradients = finite.data();
+    UniqueGradients gradients(update.ids, FlatSpan<bool>(ctx->input(2)),
+                              update.gradients);
+    if (nonfinite_ != Nonfinite::kPass &&
+        !gradients.AreSurelyFinite(*store, &parallel)) {
+      LODESTAR_TRY(gradients.KeepFinite(*store, nonfinite_));
     }
-    LODESTAR_TRY(ToTensorFlow(store->GatherForUpdate(
-        ids, shared, gradients, optimizer_,
+    LODESTAR_TRY(store->GatherForUpdate(
+        gradients.ids(), gradients.exempt(), gradients.rows(), optimizer_,
         [&](int64_t rows, RowsForUpdate* out) {
-          const absl::Status status = Allocate(ctx, rows, dim, out);
+          const absl::Status status = Allocate(ctx, rows, store->dim(), out);
           if (status.ok()) return Status();
           return ResourceExhausted(std::string(status.message()));
         },
-        &parallel)));
-    store->CountNonfiniteGradients(nonfinite);
+        &parallel));
+    store->CountNonfiniteGradients(gradients.num_dropped());
     return absl::OkStatus();
   }
 
@@ -103,7 +83,7 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
   }
 
   AttachedOptimizer optimizer_;
-  std::string nonfinite_;
+  Nonfinite nonfinite_ = Nonfinite::kRaise;
 };
 
 class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {

@@ -8,7 +8,8 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/base/variant_handle.h"
-#include "tf_ops/kernels/embedding/step_kernel.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/steps/step_op.h"
 
 namespace lodestar {
 namespace {

@@ -14,11 +14,13 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/resource_util.h"
+#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
 
 #if LODESTAR_CUDA
 #include <optional>
 
+#include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #endif
@@ -103,6 +105,67 @@ class KernelExecution {
   std::optional<KernelStream> stream_;
 #endif
   Execution on_;
+};
+
+// The GPU of a kernel that goes on on another thread, if it has one.
+class KernelGpu {
+ public:
+  explicit KernelGpu(OpKernelContext* ctx) {
+#if LODESTAR_CUDA
+    if (ctx->op_device_context() != nullptr) cudaGetDevice(&gpu_);
+#endif
+  }
+  // Makes it the current GPU of this thread.
+  void MakeCurrent() const {
+#if LODESTAR_CUDA
+    if (gpu_ >= 0) cudaSetDevice(gpu_);
+#endif
+  }
+
+ private:
+#if LODESTAR_CUDA
+  int gpu_ = -1;
+#endif
+};
+
+// An output of sums, accumulated in the compute type of its dtype.
+class SumTensor {
+ public:
+  absl::Status Init(OpKernelContext* ctx, Tensor* output) {
+    output_ = output;
+    rounds_ = ComputeType(type()) != type();
+    if (!rounds_) return absl::OkStatus();
+    return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
+  }
+
+  RowType type() const { return RowTypeOf(output_->dtype()); }
+  char* data() { return RowData(rounds_ ? &sums_ : output_); }
+
+  // Call after the sums are computed.
+  absl::Status Round(const Execution& on) {
+    if (!rounds_) return absl::OkStatus();
+    const float* const sums = sums_.flat<float>().data();
+    const int64_t count = sums_.NumElements();
+#if LODESTAR_CUDA
+    if (on.on_gpu()) {
+      return ToTensorFlow(
+          RoundNumbers(on.stream(), type(), sums, count, RowData(output_)));
+    }
+#endif
+    VisitRowType(type(), [&](auto zero) {
+      using T = decltype(zero);
+      T* const out = reinterpret_cast<T*>(RowData(output_));
+      RunParallel(on.parallel(), count, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) out[i] = RoundTo<T>(sums[i]);
+      });
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  Tensor* output_ = nullptr;
+  bool rounds_ = false;
+  Tensor sums_;
 };
 
 // Arguments of a kernel on a variable.

@@ -13,7 +13,7 @@
 
 #include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/framework/tensor.h"
-#include "tf_ops/core/embedding/lookup_plan.h"
+#include "tf_ops/core/table/lookup_plan.h"
 #include "tf_ops/kernels/base/kernel.h"
 
 namespace lodestar {

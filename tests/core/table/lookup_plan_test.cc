@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/lookup_plan.h"
+#include "tf_ops/core/table/lookup_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tf_ops/core/collection/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
 
 #include <gtest/gtest.h>
 

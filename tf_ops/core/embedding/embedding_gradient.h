@@ -1,8 +1,8 @@
 // The gradient of a lookup: rows summed by id in batch order, so the sums do
 // not depend on the number of threads.
 
-#ifndef LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_GRADIENT_H_
-#define LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_GRADIENT_H_
+#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
+#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/base/span.h"
-#include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
@@ -88,24 +87,14 @@ class GradientSums {
   int64_t begun_ = 0;  // rows [0, begun_) of this part are initialized
 };
 
-// In the functions below T is float, double, Float16 or BFloat16.
-
 // sums[u] = sum of gradients[i] over all i with positions[i] == u. gradients:
 // [N, D]; sums: [num_unique, D]. Requires: every position is kNoPosition or in
-// [0, num_unique).
+// [0, num_unique). T: float, double, Float16 or BFloat16.
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
                    int64_t num_unique, int dim, ComputeOf<T>* sums,
                    const ParallelFor* parallel);
 
-// The factors by which each id of bag b scales the bag's gradient. They are 1
-// for max, where the winners determine which columns an id gets. bags.ids is
-// not read. C: float or double. Requires: CheckBags(bags); `factors` has one
-// element per id of the bag.
-template <typename C>
-void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
-                C* factors);
-
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_COLLECTION_EMBEDDING_GRADIENT_H_
+#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_GRADIENT_H_
