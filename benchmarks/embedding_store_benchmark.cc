@@ -27,7 +27,7 @@
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/row_copy.h"
-#include "tf_ops/core/collection/embedding_gradient.h"
+#include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
