@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tf_ops/core/base/host_device.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/sequence/sequence_units.h"
@@ -21,6 +22,22 @@ namespace lodestar {
 
 // A start further away could overflow, and its windows contain only padding.
 constexpr int64_t kMaxContextStart = int64_t{1} << 60;
+
+// Positions [first, last) of windows.
+struct WindowPositions {
+  int64_t first;
+  int64_t last;
+};
+
+// Returns the positions of a row of the sequence [first, last) in windows: it
+// has position j in window row - start - j.
+LODESTAR_HOST_DEVICE inline WindowPositions PositionsOfRow(
+    int64_t row, int64_t first, int64_t last, int64_t start, int64_t size) {
+  const auto clamped = [size](int64_t j) {
+    return j < 0 ? int64_t{0} : (j > size ? size : j);
+  };
+  return {clamped(row - start - last + 1), clamped(row - start - first + 1)};
+}
 
 // Requires: splits are valid for N rows (lod.h); size >= 1; |start| <=
 // kMaxContextStart.
@@ -62,13 +79,12 @@ void SequenceContextGradient(const T* gradient, int64_t dim,
   // The sums stay in the L1 cache.
   constexpr int64_t kColumns = 64;
   const auto collect = [&](int64_t row, int64_t first, int64_t last) {
-    // This row has position j in window row - start - j.
-    const int64_t low = std::clamp(row - start - last + 1, int64_t{0}, size);
-    const int64_t high = std::clamp(row - start - first + 1, int64_t{0}, size);
+    const WindowPositions positions =
+        PositionsOfRow(row, first, last, start, size);
     for (int64_t c = 0; c < dim; c += kColumns) {
       const int64_t n = std::min(kColumns, dim - c);
       Sum sums[kColumns] = {};
-      for (int64_t j = low; j < high; ++j) {
+      for (int64_t j = positions.first; j < positions.last; ++j) {
         const T* in = gradient + ((row - start - j) * size + j) * dim + c;
         for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<Sum>(in[i]);
       }

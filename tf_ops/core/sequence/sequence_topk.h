@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "tf_ops/core/base/host_device.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
@@ -47,6 +48,17 @@ inline Status CheckMatrixSizes(Span<const int64_t> x, Span<const int64_t> row,
   return Status();
 }
 
+// Whether value x of index a precedes value y of index b: the larger first, of
+// equal ones the first, and NaN after every number.
+template <typename T>
+LODESTAR_HOST_DEVICE bool PrecedesInTopk(T x, int64_t a, T y, int64_t b) {
+  if (x > y) return true;
+  if (x < y) return false;
+  const bool x_is_number = x == x;
+  const bool y_is_number = y == y;
+  return x_is_number != y_is_number ? x_is_number : a < b;
+}
+
 // Writes the indices in x of the k largest values of each row, largest first,
 // to index [R, channels, k], where R is the total number of rows; -1 if a row
 // has fewer. Ties are broken by index, and NaN follows every number. Requires:
@@ -57,11 +69,7 @@ void SequenceTopk(const T* x, Span<const int64_t> x_splits,
                   Span<const int64_t> col_splits, int64_t channels, int64_t k,
                   int64_t* index, const ParallelFor* parallel) {
   const auto better = [x](int64_t a, int64_t b) {
-    if (x[a] > x[b]) return true;
-    if (x[a] < x[b]) return false;
-    const bool a_number = x[a] == x[a];
-    const bool b_number = x[b] == x[b];
-    return a_number != b_number ? a_number : a < b;
+    return PrecedesInTopk(x[a], a, x[b], b);
   };
   // Sets best[0, k) to the best of indices [first, last), using a heap with the
   // worst one on top.

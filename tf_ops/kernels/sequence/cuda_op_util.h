@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "tensorflow/core/framework/device_base.h"
 #include "tf_ops/core/base/span.h"
@@ -17,6 +18,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/sequence/cuda/device_splits.h"
 #include "tf_ops/kernels/sequence/cuda/number.h"
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
 namespace lodestar {
 
@@ -35,6 +37,14 @@ constexpr DataType kNumbers[] = {tensorflow::DT_HALF,  tensorflow::DT_BFLOAT16,
                                  tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE,
                                  tensorflow::DT_INT32, tensorflow::DT_INT64};
 
+// The dtypes of kMovedAttr, except strings, which are in host memory.
+constexpr DataType kMoved[] = {
+    tensorflow::DT_HALF,   tensorflow::DT_BFLOAT16, tensorflow::DT_FLOAT,
+    tensorflow::DT_DOUBLE, tensorflow::DT_INT8,     tensorflow::DT_INT16,
+    tensorflow::DT_INT32,  tensorflow::DT_INT64,    tensorflow::DT_UINT8,
+    tensorflow::DT_UINT16, tensorflow::DT_UINT32,   tensorflow::DT_UINT64,
+    tensorflow::DT_BOOL};
+
 // Requires: `dtype` is one of kNumbers.
 inline Number NumberOf(DataType dtype) {
   switch (dtype) {
@@ -51,6 +61,21 @@ inline Number NumberOf(DataType dtype) {
     default:
       return Number::kFloat32;
   }
+}
+
+// Size of a row of `dim` values like those of `values`.
+inline int64_t RowBytes(const Tensor& values, int64_t dim) {
+  return dim * DataTypeSize(values.dtype());
+}
+
+// Waits for the work on the stream and copies device memory to the host.
+inline absl::Status CopyToHost(OpKernelContext* ctx, const void* device,
+                               int64_t size, void* host) {
+  const cudaStream_t stream = CudaStream(ctx);
+  LODESTAR_TRY(ToTensorFlow(
+      cudaMemcpyAsync(host, device, size, cudaMemcpyDeviceToHost, stream),
+      "copy to the host"));
+  return ToTensorFlow(cudaStreamSynchronize(stream), "copy to the host");
 }
 
 // Row splits that are a tensor in device memory.
@@ -100,6 +125,28 @@ class DeviceBytes {
 
  private:
   Tensor tensor_;
+};
+
+// Runs that were computed on the host, in device memory.
+class RunsOnDevice {
+ public:
+  // Requires: one place per run.
+  absl::Status Init(OpKernelContext* ctx, Span<const int64_t> offsets,
+                    Span<const int64_t> places) {
+    std::vector<int64_t> both(offsets.begin(), offsets.end());
+    both.insert(both.end(), places.begin(), places.end());
+    LODESTAR_TRY(bytes_.CopyFrom(ctx, Span<const int64_t>(both)));
+    const auto* device = static_cast<const int64_t*>(bytes_.data());
+    runs_ = {{device, places.size(), offsets[places.size()]},
+             device + offsets.size()};
+    return absl::OkStatus();
+  }
+
+  const DeviceRuns& get() const { return runs_; }
+
+ private:
+  DeviceBytes bytes_;
+  DeviceRuns runs_;
 };
 
 }  // namespace lodestar

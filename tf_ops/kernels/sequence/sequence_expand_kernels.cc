@@ -193,7 +193,7 @@ absl::Status RunSequenceExpandOnGpu(OpKernelContext* ctx) {
   ExpansionOnDevice expansion;
   LODESTAR_TRY(expansion.Init(ctx, e));
   return ToTensorFlow(LaunchSequenceExpand(CudaStream(ctx), values.data(),
-                                           e.dim * DataTypeSize(values.dtype()),
+                                           RowBytes(values, e.dim),
                                            expansion.get(), e.output->data()),
                       "expansion");
 }
@@ -226,19 +226,19 @@ absl::Status RunSequenceExpandAsOnGpu(OpKernelContext* ctx) {
   LODESTAR_TRY(device_splits.CopyFrom(ctx, splits));
   return ToTensorFlow(
       LaunchSequenceExpandAs(
-          CudaStream(ctx), values.data(), dim * DataTypeSize(values.dtype()),
+          CudaStream(ctx), values.data(), RowBytes(values, dim),
           device_splits.splits(expanded->dim_size(0)), expanded->data()),
       "expansion");
 }
 
 LODESTAR_REGISTER_ON_GPU(SequenceExpand, FunctionKernel<RunSequenceExpandOnGpu>,
-                         .TypeConstraint("T", kNumbers)
+                         .TypeConstraint("T", kMoved)
                              .HostMemory("row_splits")
                              .HostMemory("ref_splits")
                              .HostMemory("expanded_splits"));
-LODESTAR_REGISTER_ON_GPU(
-    SequenceExpandAs, FunctionKernel<RunSequenceExpandAsOnGpu>,
-    .TypeConstraint("T", kNumbers).HostMemory("row_splits"));
+LODESTAR_REGISTER_ON_GPU(SequenceExpandAs,
+                         FunctionKernel<RunSequenceExpandAsOnGpu>,
+                         .TypeConstraint("T", kMoved).HostMemory("row_splits"));
 
 LODESTAR_REGISTER_ON_GPU(SequenceExpandGradient,
                          FunctionKernel<RunSequenceExpandGradientOnGpu>,

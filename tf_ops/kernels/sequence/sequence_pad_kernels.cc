@@ -172,22 +172,21 @@ absl::Status RunSequenceUnpadOnGpu(OpKernelContext* ctx) {
   DeviceBytes splits;
   LODESTAR_TRY(
       splits.CopyFrom(ctx, Span<const int64_t>(FlatSpan<int64_t>(u.splits))));
-  return ToTensorFlow(
-      LaunchSequenceUnpad(CudaStream(ctx), padded.data(), u.steps,
-                          u.dim * DataTypeSize(padded.dtype()),
-                          splits.splits(u.values->dim_size(0)),
-                          u.values->data()),
-      "unpadding");
+  return ToTensorFlow(LaunchSequenceUnpad(CudaStream(ctx), padded.data(),
+                                          u.steps, RowBytes(padded, u.dim),
+                                          splits.splits(u.values->dim_size(0)),
+                                          u.values->data()),
+                      "unpadding");
 }
 
 LODESTAR_REGISTER_ON_GPU(SequencePad, FunctionKernel<RunSequencePadOnGpu>,
-                         .TypeConstraint("T", kNumbers)
+                         .TypeConstraint("T", kMoved)
                              .HostMemory("row_splits")
                              .HostMemory("pad_value")
                              .HostMemory("maxlen")
                              .HostMemory("lengths"));
 LODESTAR_REGISTER_ON_GPU(SequenceUnpad, FunctionKernel<RunSequenceUnpadOnGpu>,
-                         .TypeConstraint("T", kNumbers)
+                         .TypeConstraint("T", kMoved)
                              .HostMemory("lengths")
                              .HostMemory("row_splits"));
 

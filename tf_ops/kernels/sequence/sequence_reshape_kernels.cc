@@ -2,6 +2,9 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/sequence/sequence_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
 
 namespace lodestar {
 namespace {
@@ -35,6 +38,16 @@ class SequenceReshapeOp : public Kernel {
 };
 
 LODESTAR_REGISTER(SequenceReshape);
+
+#if LODESTAR_CUDA
+
+// The rows stay where they are, and the splits are in host memory.
+LODESTAR_REGISTER_ON_GPU(SequenceReshape, SequenceReshapeOp,
+                         .TypeConstraint("T", kMoved)
+                             .HostMemory("row_splits")
+                             .HostMemory("reshaped_splits"));
+
+#endif  // LODESTAR_CUDA
 
 }  // namespace
 }  // namespace lodestar

@@ -40,7 +40,7 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
   LODESTAR_TRY(AllocateOutput(ctx, 0, values.shape(), &reversed));
   return ToTensorFlow(
       LaunchSequenceReverse(CudaStream(ctx), values.data(),
-                            ValuesPerRow(values) * DataTypeSize(values.dtype()),
+                            RowBytes(values, ValuesPerRow(values)),
                             SplitsOf(row_splits, values.dim_size(0)),
                             reversed->data()),
       "reversal");
@@ -48,7 +48,7 @@ absl::Status RunSequenceReverseOnGpu(OpKernelContext* ctx) {
 
 LODESTAR_REGISTER_ON_GPU(SequenceReverse,
                          FunctionKernel<RunSequenceReverseOnGpu>,
-                         .TypeConstraint("T", kNumbers));
+                         .TypeConstraint("T", kMoved));
 
 #endif  // LODESTAR_CUDA
 

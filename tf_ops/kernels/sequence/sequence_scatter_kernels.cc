@@ -1,7 +1,14 @@
+#include <cstdint>
+#include <vector>
+
 #include "tf_ops/core/sequence/lod.h"
 #include "tf_ops/core/sequence/sequence_scatter.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#if LODESTAR_CUDA
+#include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
+#include "tf_ops/kernels/sequence/cuda_op_util.h"
+#endif
 
 namespace lodestar {
 namespace {
@@ -58,7 +65,14 @@ absl::Status CheckShapes(const TensorShape& updates, const TensorShape& x) {
                               x.DebugString(), ".");
 }
 
-absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
+// The checked inputs except the index, in host memory, and the output.
+struct Scattering {
+  Span<const int64_t> splits;
+  int64_t width = 0;
+  Tensor* places = nullptr;
+};
+
+absl::Status PrepareScatter(OpKernelContext* ctx, Scattering* s) {
   const Tensor& index = ctx->input(0);
   LODESTAR_TRY(CheckRank(index, "index", 1));
   TensorShape updates_shape;
@@ -70,7 +84,7 @@ absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckShapes(updates_shape, x_shape));
   const int64_t num_updates = updates_shape.dim_size(0);
   const int64_t num_rows = x_shape.dim_size(0);
-  const int64_t width = x_shape.dim_size(1);
+  s->width = x_shape.dim_size(1);
   OpInputList index_lod;
   OpInputList updates_lod;
   LODESTAR_TRY(ctx->input_list("index_lod", &index_lod));
@@ -85,14 +99,55 @@ absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
     return InvalidArgumentError("`x` has ", num_rows, " rows, but `index` has ",
                                 batch, " sequences.");
   }
-  Tensor* places = nullptr;
-  LODESTAR_TRY(AllocateOutput(ctx, 0, index.shape(), &places));
-  return ToTensorFlow(SequenceScatterPlaces(FlatSpan<int64_t>(index),
-                                            levels.back(), width,
-                                            FlatSpan<int64_t>(places)));
+  s->splits = levels.back();
+  return AllocateOutput(ctx, 0, index.shape(), &s->places);
+}
+
+absl::Status RunSequenceScatterPlaces(OpKernelContext* ctx) {
+  Scattering s;
+  LODESTAR_TRY(PrepareScatter(ctx, &s));
+  return ToTensorFlow(SequenceScatterPlaces(FlatSpan<int64_t>(ctx->input(0)),
+                                            s.splits, s.width,
+                                            FlatSpan<int64_t>(s.places)));
 }
 
 LODESTAR_REGISTER_FUNCTION(SequenceScatterPlaces);
+
+#if LODESTAR_CUDA
+
+absl::Status RunSequenceScatterPlacesOnGpu(OpKernelContext* ctx) {
+  const Tensor& index = ctx->input(0);
+  Scattering s;
+  LODESTAR_TRY(PrepareScatter(ctx, &s));
+  if (index.NumElements() == 0) return absl::OkStatus();
+  DeviceBytes splits;
+  LODESTAR_TRY(splits.CopyFrom(ctx, s.splits));
+  DeviceBytes wrong;
+  LODESTAR_TRY(wrong.Allocate(ctx, sizeof(int32_t)));
+  LODESTAR_TRY(ToTensorFlow(
+      LaunchSequenceScatterPlaces(CudaStream(ctx), index.flat<int64_t>().data(),
+                                  splits.splits(index.NumElements()), s.width,
+                                  s.places->flat<int64_t>().data(),
+                                  static_cast<int32_t*>(wrong.data())),
+      "scatter"));
+  int32_t is_wrong = 0;
+  LODESTAR_TRY(CopyToHost(ctx, wrong.data(), sizeof(is_wrong), &is_wrong));
+  if (is_wrong == 0) return absl::OkStatus();
+  // Finds the first wrong index again.
+  std::vector<int64_t> places(index.NumElements());
+  LODESTAR_TRY(
+      CopyToHost(ctx, index.data(), index.TotalBytes(), places.data()));
+  return ToTensorFlow(SequenceScatterPlaces(places, s.splits, s.width, places));
+}
+
+LODESTAR_REGISTER_ON_GPU(SequenceScatterPlaces,
+                         FunctionKernel<RunSequenceScatterPlacesOnGpu>,
+                         .HostMemory("index_lod")
+                             .HostMemory("updates_lod")
+                             .HostMemory("updates_shape")
+                             .HostMemory("x_shape"));
+
+#endif  // LODESTAR_CUDA
 
 }  // namespace
 }  // namespace lodestar

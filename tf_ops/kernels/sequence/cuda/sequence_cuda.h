@@ -15,6 +15,62 @@
 
 namespace lodestar {
 
+// Runs of consecutive rows, which are the sequences of `rows`, and the row of
+// another tensor that the first row of each run corresponds to. Kernels do not
+// check `places`.
+struct DeviceRuns {
+  DeviceSplits rows;
+  const int64_t* places;  // [rows.batch]
+};
+
+// Copies the rows of `values` (row_bytes each) that the rows of `gathered`
+// correspond to.
+cudaError_t LaunchGatherRuns(cudaStream_t stream, const void* values,
+                             int64_t row_bytes, const DeviceRuns& runs,
+                             void* gathered);
+
+// Copies the rows of `values` to the rows of `scattered` that they correspond
+// to. Other rows stay as they are.
+cudaError_t LaunchScatterRuns(cudaStream_t stream, const void* values,
+                              int64_t row_bytes, const DeviceRuns& runs,
+                              void* scattered);
+
+// Sets windows [num_rows, size] to the rows of `values` (row_bytes each) from
+// `start` on, relative to each row, that are in its sequence. Other rows are
+// filled with the number of number_bytes (2, 4 or 8) at pad_number in host
+// memory, which is read before the call returns.
+cudaError_t LaunchSequenceContext(cudaStream_t stream, const void* values,
+                                  int64_t row_bytes, const DeviceSplits& splits,
+                                  int64_t start, int64_t size,
+                                  const void* pad_number, int64_t number_bytes,
+                                  void* windows);
+
+// Computes the gradient [num_rows, dim] of the values from the gradient of the
+// windows [num_rows, size, dim], with the CPU's order of sums. With invalid
+// splits, a row without a sequence gets zeros. `number` must be a float type.
+cudaError_t LaunchSequenceContextGradient(cudaStream_t stream, Number number,
+                                          const void* gradient, int64_t dim,
+                                          const DeviceSplits& splits,
+                                          int64_t start, int64_t size,
+                                          void* values_gradient);
+
+// Size of the scratch memory of SequenceErase, aligned to 16.
+int64_t SequenceEraseScratchBytes(int64_t num_rows);
+
+// Computes the splits of the ids that are not in `tokens`, which are ascending.
+// `number` must be an integer type, here and below.
+cudaError_t LaunchSequenceEraseSplits(cudaStream_t stream, Number number,
+                                      const void* ids,
+                                      const DeviceSplits& splits,
+                                      const void* tokens, int64_t num_tokens,
+                                      void* scratch, int64_t* kept_splits);
+
+// Copies these ids to `kept`. Requires: the scratch memory after
+// LaunchSequenceEraseSplits for the same num_rows ids.
+cudaError_t LaunchSequenceErase(cudaStream_t stream, Number number,
+                                const void* ids, int64_t num_rows,
+                                void* scratch, void* kept);
+
 // The copies of sequence b of `rows` are sequence b of `repeats`, over the
 // expanded rows.
 struct DeviceExpansion {
@@ -22,7 +78,6 @@ struct DeviceExpansion {
   DeviceSplits repeats;
 };
 
-// Requires: row_bytes is a multiple of 2.
 cudaError_t LaunchSequenceExpand(cudaStream_t stream, const void* values,
                                  int64_t row_bytes,
                                  const DeviceExpansion& expansion,
@@ -44,10 +99,10 @@ cudaError_t LaunchSequenceExpandAs(cudaStream_t stream, const void* values,
                                    int64_t row_bytes,
                                    const DeviceSplits& splits, void* expanded);
 
-// Copies the sequences of `values` (rows of row_bytes, a multiple of 2) to
-// `padded`, [batch, maxlen] rows. Padding is filled with pad_row, one row in
-// device memory, or if that is nullptr with a number of number_bytes (2, 4 or
-// 8) at pad_number in host memory, which is read before the call returns.
+// Copies the sequences of `values` (rows of row_bytes) to `padded`, [batch,
+// maxlen] rows. Padding is filled with pad_row, one row in device memory, or if
+// that is nullptr with a number of number_bytes (1, 2, 4 or 8) at pad_number in
+// host memory, which is read before the call returns.
 cudaError_t LaunchSequencePad(cudaStream_t stream, const void* values,
                               int64_t row_bytes, const DeviceSplits& splits,
                               int64_t maxlen, const void* pad_row,
@@ -82,11 +137,20 @@ cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
                                        const int64_t* winners,
                                        void* values_gradient);
 
-// Reverses the rows of `values` (row_bytes each, a multiple of 2) within each
-// sequence. With invalid splits, a row without a sequence stays in place.
+// Reverses the rows of `values` (row_bytes each) within each sequence. With
+// invalid splits, a row without a sequence stays in place.
 cudaError_t LaunchSequenceReverse(cudaStream_t stream, const void* values,
                                   int64_t row_bytes, const DeviceSplits& splits,
                                   void* reversed);
+
+// Sets places[p] = b * width + index[p] for each p of sequence b. If there is
+// an index outside [0, width), its place is -1 and *wrong is set to 1, else to
+// 0.
+cudaError_t LaunchSequenceScatterPlaces(cudaStream_t stream,
+                                        const int64_t* index,
+                                        const DeviceSplits& splits,
+                                        int64_t width, int64_t* places,
+                                        int32_t* wrong);
 
 // Size of the scratch memory for either launcher, aligned to 16.
 int64_t SequenceSoftmaxScratchBytes(Number number, int64_t dim,
@@ -107,6 +171,24 @@ cudaError_t LaunchSequenceSoftmaxGradient(cudaStream_t stream, Number number,
                                           const void* gradient, int64_t dim,
                                           const DeviceSplits& splits,
                                           void* scratch, void* values_gradient);
+
+// Sequence b of `values` contains `channels` consecutive row-major matrices,
+// with as many rows and columns as the lengths of sequence b of `rows` and
+// `columns`.
+struct DeviceMatrices {
+  DeviceSplits values;
+  DeviceSplits rows;
+  DeviceSplits columns;
+  int64_t channels;
+};
+
+// Writes the indices in `values` of the k largest values of each row, in the
+// CPU's order, to index [rows, channels, k]; -1 if a row has fewer. Requires:
+// matrices that were checked on the host. `number` must be a float type.
+cudaError_t LaunchSequenceTopk(cudaStream_t stream, Number number,
+                               const void* values,
+                               const DeviceMatrices& matrices, int64_t k,
+                               int64_t* index);
 
 }  // namespace lodestar
 

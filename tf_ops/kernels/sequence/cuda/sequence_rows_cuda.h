@@ -1,5 +1,5 @@
-// CUDA kernels that compute each output row independently: RowKernel, and
-// CopyRowOp for rows copied from input rows.
+// CUDA kernels that handle each row independently: RowKernel, and CopyRowOp for
+// copies of rows.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_ROWS_CUDA_H_
 #define LODESTAR_TF_OPS_KERNELS_SEQUENCE_CUDA_SEQUENCE_ROWS_CUDA_H_
@@ -66,10 +66,13 @@ struct RowFill {
   }
 };
 
-// Copies row map.Source(r) of `in` to row r of `out`; -1 means the fill. Copies
-// units of 16 bytes, or smaller ones if size or alignment of a row requires it,
-// whatever number type the row has.
-template <typename Unit, typename Map>
+enum class CopyTo { kRow, kPlace };
+
+// kRow copies row map.Source(r) of `in` to row r of `out`; -1 means the fill.
+// kPlace copies row r of `in` to row map.Place(r) of `out`; -1 means nowhere.
+// Copies units of 16 bytes, or smaller ones if size or alignment of a row
+// requires it, whatever number type the row has.
+template <CopyTo kTo, typename Unit, typename Map>
 struct CopyRowOp {
   using Plan = int64_t;
   Map map;
@@ -79,31 +82,47 @@ struct CopyRowOp {
   Unit fill;
   int64_t units;  // per row
 
-  __device__ Plan MakePlan(int64_t row) const { return map.Source(row); }
-  __device__ void Apply(Plan source, int64_t row, int64_t unit) const {
-    out[row * units + unit] = source >= 0 ? in[source * units + unit]
-                              : fill_row  ? fill_row[unit]
-                                          : fill;
+  __device__ Plan MakePlan(int64_t row) const {
+    if constexpr (kTo == CopyTo::kRow) {
+      return map.Source(row);
+    } else {
+      return map.Place(row);
+    }
+  }
+  __device__ void Apply(Plan other, int64_t row, int64_t unit) const {
+    if constexpr (kTo == CopyTo::kRow) {
+      out[row * units + unit] = other >= 0 ? in[other * units + unit]
+                                : fill_row ? fill_row[unit]
+                                           : fill;
+    } else if (other >= 0) {
+      out[other * units + unit] = in[row * units + unit];
+    }
   }
 };
 
-// `num_rows` counts the rows of `out`. Requires: row_bytes is a multiple of 2.
-template <typename Map>
+// `num_rows` counts the rows of `out`, or for kPlace of `in`.
+template <CopyTo kTo = CopyTo::kRow, typename Map>
 cudaError_t LaunchCopyRows(cudaStream_t stream, const Map& map, const void* in,
                            int64_t num_rows, int64_t row_bytes,
                            const RowFill& fill, void* out) {
-  const int unit_bytes = UnitBytes(row_bytes, in, out, fill.row);
-  return VisitUnit(unit_bytes, [&](auto unit) {
+  const auto launch = [&](auto unit) {
     using Unit = decltype(unit);
-    CopyRowOp<Unit, Map> op{map,
-                            static_cast<const Unit*>(in),
-                            static_cast<Unit*>(out),
-                            static_cast<const Unit*>(fill.row),
-                            unit,
-                            row_bytes / unit_bytes};
+    constexpr auto kUnitBytes = static_cast<int64_t>(sizeof(Unit));
+    CopyRowOp<kTo, Unit, Map> op{map,
+                                 static_cast<const Unit*>(in),
+                                 static_cast<Unit*>(out),
+                                 static_cast<const Unit*>(fill.row),
+                                 unit,
+                                 row_bytes / kUnitBytes};
     std::memcpy(&op.fill, fill.bytes, sizeof(Unit));
     return LaunchRows(stream, op, num_rows, op.units);
-  });
+  };
+  // Tables have no numbers of one byte, so UnitBytes never returns 1.
+  const auto bits = row_bytes | reinterpret_cast<intptr_t>(in) |
+                    reinterpret_cast<intptr_t>(out) |
+                    reinterpret_cast<intptr_t>(fill.row);
+  if (bits % 2 != 0) return launch(Pack<uint8_t, 1>());
+  return VisitUnit(UnitBytes(row_bytes, in, out, fill.row), launch);
 }
 
 }  // namespace lodestar
