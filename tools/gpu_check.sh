@@ -41,8 +41,8 @@ if [ "${gpus:-0}" -eq 0 ]; then
 fi
 
 step training_benchmark 200 "$python" benchmarks/cuda/training_benchmark.py --runs 100 --device "$device" $size
-step python_tests 200 "$python" -m pytest -q -p no:cacheprovider tests/python/gpu tests/python/sequence/gpu_test.py
-for program in device_id_map_test device_store_test device_collection_test sequence_kernels_test; do
+step python_tests 200 "$python" -m pytest -q -p no:cacheprovider tests/python/gpu
+for program in device_id_map_test device_store_test device_collection_test sequence_kernels_test sequence_moves_test; do
   step "$program" 60 "bazel-bin/tests/cuda/$program"
 done
 for program in device_store_benchmark sequence_kernels_benchmark; do

@@ -64,9 +64,8 @@ def pytest_runtest_protocol(item):
     signal.signal(signal.SIGALRM, before)
 
 
-def pytest_configure(config):
-    """Registers the markers, and creates CPUs for replicas before their first use."""
-    config.addinivalue_line("markers", "gpu: runs only where there is a GPU")
+def pytest_configure():
+    """Creates CPUs for replicas before their first use."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0],
         [tf.config.LogicalDeviceConfiguration()] * 3,
@@ -77,14 +76,3 @@ def pytest_collection_finish():
     """Freezes imported objects, so that garbage collection in tests is faster."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_collection_modifyitems(items):
-    """Skips tests that need a GPU on machines without one."""
-    if not any(item.get_closest_marker("gpu") for item in items):
-        return
-    if tf.config.list_physical_devices("GPU"):
-        return
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="no GPU"))

@@ -209,7 +209,8 @@ def conv(
                     f"{padding.shape}."
                 )
             padding = tf.ensure_shape(padding, [around, dim])
-            # Requires valid splits, which the convolution has checked.
+            # Requires valid splits. On a CPU the convolution has checked them;
+            # on a GPU the expansion does.
             with tf.control_dependencies([convolved]):
                 convolved += _convolved_padding(
                     padding, splits[-1], wide, start, filter_size

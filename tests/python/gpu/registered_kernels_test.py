@@ -6,7 +6,10 @@ emulated.load()
 
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from tensorflow.python.framework import kernels  # noqa: E402
+from tensorflow.python.framework import (  # noqa: E402
+    kernels,
+    op_def_registry,
+)
 
 import lodestar  # noqa: E402
 
@@ -46,10 +49,39 @@ OPS = [
 ]
 
 
+SEQUENCE_OPS = [
+    "Concat",
+    "ConcatGradient",
+    "Context",
+    "ContextGradient",
+    "Erase",
+    "Expand",
+    "ExpandAs",
+    "ExpandGradient",
+    "Pad",
+    "Pool",
+    "PoolGradient",
+    "Reshape",
+    "Reverse",
+    "ScatterPlaces",
+    "Slice",
+    "SliceGradient",
+    "Softmax",
+    "SoftmaxGradient",
+    "Topk",
+    "Unpad",
+]
+
+
+def gpu_kernels(name):
+    """Returns the GPU kernels of an op."""
+    found = kernels.get_registered_kernels_for_op(f"Lodestar>{name}")
+    return [k for k in found.kernel if k.device_type == "GPU"]
+
+
 def on_gpu(name):
-    """Returns the GPU kernels of an op by priority."""
-    found = kernels.get_registered_kernels_for_op(f"Lodestar>Embedding{name}")
-    return sorted(k.priority for k in found.kernel if k.device_type == "GPU")
+    """Returns the GPU kernels of an op on embeddings by priority."""
+    return sorted(k.priority for k in gpu_kernels(f"Embedding{name}"))
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -58,6 +90,28 @@ def test_an_op_has_its_kernels(name):
     wanted = on_gpu("Variable")
     assert wanted in ([0], [1], [0, 1])
     assert on_gpu(name) == wanted
+
+
+@pytest.mark.parametrize("name", SEQUENCE_OPS)
+def test_a_sequence_op_has_kernels_for_every_dtype(name):
+    name = f"Sequence{name}"
+    found = gpu_kernels(name)
+    assert found
+    attributes = op_def_registry.get(f"Lodestar>{name}").attr
+    wanted = {
+        dtype
+        for attribute in attributes
+        if attribute.name == "T"
+        for dtype in attribute.allowed_values.list.type
+    } - {tf.string.as_datatype_enum}
+    for priority in {kernel.priority for kernel in found}:
+        assert wanted <= {
+            dtype
+            for kernel in found
+            if kernel.priority == priority
+            for constraint in kernel.constraint
+            for dtype in constraint.allowed_values.list.type
+        }
 
 
 @pytest.mark.skipif(

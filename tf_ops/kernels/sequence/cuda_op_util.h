@@ -37,13 +37,13 @@ constexpr DataType kNumbers[] = {tensorflow::DT_HALF,  tensorflow::DT_BFLOAT16,
                                  tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE,
                                  tensorflow::DT_INT32, tensorflow::DT_INT64};
 
-// The dtypes of kMovedAttr, except strings, which are in host memory.
+// The dtypes of ops that move rows, except strings, which are in host memory.
 constexpr DataType kMoved[] = {
-    tensorflow::DT_HALF,   tensorflow::DT_BFLOAT16, tensorflow::DT_FLOAT,
-    tensorflow::DT_DOUBLE, tensorflow::DT_INT8,     tensorflow::DT_INT16,
-    tensorflow::DT_INT32,  tensorflow::DT_INT64,    tensorflow::DT_UINT8,
-    tensorflow::DT_UINT16, tensorflow::DT_UINT32,   tensorflow::DT_UINT64,
-    tensorflow::DT_BOOL};
+    tensorflow::DT_HALF,   tensorflow::DT_BFLOAT16,  tensorflow::DT_FLOAT,
+    tensorflow::DT_DOUBLE, tensorflow::DT_INT8,      tensorflow::DT_INT16,
+    tensorflow::DT_INT32,  tensorflow::DT_INT64,     tensorflow::DT_UINT8,
+    tensorflow::DT_UINT16, tensorflow::DT_UINT32,    tensorflow::DT_UINT64,
+    tensorflow::DT_BOOL,   tensorflow::DT_COMPLEX64, tensorflow::DT_COMPLEX128};
 
 // Requires: `dtype` is one of kNumbers.
 inline Number NumberOf(DataType dtype) {
