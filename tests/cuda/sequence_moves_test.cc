@@ -340,8 +340,8 @@ void Run(Random* random) {
       TestErase<int64_t>(random, lengths, num_tokens);
     }
   }
-  // More tiles than the threads of a block.
-  TestErase<int32_t>(random, {70000, 3}, 9);
+  // More than twice as many tiles as a block has threads.
+  TestErase<int32_t>(random, {140000, 3}, 9);
 }
 
 }  // namespace
