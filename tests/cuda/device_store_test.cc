@@ -332,7 +332,9 @@ void TestCap(Random* random) {
     policy.max_rows = Draw(random, 1, 900);
     policy.order = round % 2 == 0 ? EvictionPolicy::Order::kLru
                                   : EvictionPolicy::Order::kLfu;
-    Tables tables(5, RowType::kFloat32, "normal", policy);
+    TablePolicies policies;
+    policies.eviction = policy;
+    Tables tables(5, RowType::kFloat32, "normal", policies);
     for (int64_t step = 0; step < 8; ++step) {
       tables.host->SetStep(step / 2);
       tables.device->SetStep(step / 2);
@@ -479,8 +481,6 @@ void TestUnsupported(Random*) {
   options.policies.shared_rows = 3;
   expect(StatusCode::kUnimplemented,
          "a table on a GPU does not support shared rows; place");
-  options.policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
-  expect(StatusCode::kUnimplemented, "does not support admission");
   options.policies.eviction.max_rows = -1;
   expect(StatusCode::kInvalidArgument, "`max_rows` must be at least 0");
 }
@@ -503,10 +503,144 @@ void TestInspect(Random* random) {
          "inspected ids");
 }
 
+AdmissionPolicy SomeAdmission(Random* random, int kind) {
+  AdmissionPolicy policy;
+  policy.min_count = Draw(random, 1, 4);
+  policy.kind = AdmissionPolicy::Kind::kMinCount;
+  policy.count_occurrences = kind == 1;
+  if (kind < 2) return policy;
+  policy.kind = AdmissionPolicy::Kind::kCountingBloom;
+  policy.num_counters = kind == 2 ? 333 : 4097;  // with and without collisions
+  policy.num_hashes = 3;
+  return policy;
+}
+
+// Ids get rows, keep waiting and are forgotten as on the CPU: counted by step,
+// by occurrence, and in a crowded or empty sketch, with and without a cap.
+void TestAdmission(Random* random) {
+  using Admit = LookupOptions::Admit;
+  for (int round = 0; round < 16; ++round) {
+    TablePolicies policies;
+    policies.admission = SomeAdmission(random, round % 4);
+    if (round >= 8) policies.eviction.max_rows = Draw(random, 1, 200);
+    Tables tables(5, RowType::kFloat32, "normal", policies);
+    const int64_t count = few ? 300 : 3000;
+    for (int64_t call = 0; call < 14; ++call) {
+      // Two calls per step, and once a step back.
+      const int64_t step = call == 11 ? 1 : call / 2;
+      tables.host->SetStep(step);
+      tables.device->SetStep(step);
+      const std::string what =
+          "admission " + std::to_string(round) + ", " + std::to_string(call);
+      const Ids ids = SomeIds(random, Draw(random, 1, count), count);
+      const Ids unique = UniqueOf(ids);
+      LookupOptions options;
+      options.insert = call != 6;
+      options.count_frequency = call != 9;
+      options.admit = call == 5    ? Admit::kNone
+                      : call == 12 ? Admit::kAll
+                                   : Admit::kByPolicy;
+      std::vector<uint32_t> occurrences;
+      if (policies.admission.count_occurrences) {
+        for (size_t i = 0; i < unique.size(); ++i) {
+          occurrences.push_back(static_cast<uint32_t>(Draw(random, 1, 3)));
+        }
+      }
+      tables.FindOrInsert(unique, options, what, occurrences);
+      tables.ExpectSameTable(what);
+      tables.Apply(UniqueOf(SomeIds(random, 50, count)), "sgd", {0.1f, 0.0f},
+                   {}, call % 3 == 0, random, what);
+      tables.ExpectSameTable(what + ", updated");
+      InspectedIds got, wanted;
+      const Ids asked = SomeIds(random, 200, count);
+      ExpectOk(tables.device->Inspect(asked, &got, tables.on), what);
+      ExpectOk(tables.host->Inspect(asked, &wanted, {}), what);
+      Expect(got.frequencies == wanted.frequencies, what + ": inspected");
+      Expect(got.last_seen == wanted.last_seen, what + ": inspected steps");
+      Expect(got.states == wanted.states, what + ": inspected states");
+      EmbeddingStats stats;
+      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
+      Expect(stats.pending == tables.host->Stats().pending,
+             what + ": number of pending ids");
+      Expect(stats.events == tables.host->Stats().events, what + ": events");
+      if (call % 4 != 3) continue;
+      const Ids some = SomeIds(random, 20, count);
+      const std::vector<float> rows(20 * 5, 0.5f);
+      const DeviceBuffer<int64_t> device_ids(some);
+      const DeviceBuffer<float> device_rows(rows);
+      ExpectOk(tables.device->InsertOrAssign({device_ids.data(), 20},
+                                             device_rows.data(), tables.on),
+               what);
+      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+      ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), what);
+      tables.ExpectSameTable(what + ", assigned");
+      EvictionPolicy old;
+      old.max_age = 2;
+      int64_t evicted = 0, wanted_evicted = 0;
+      ExpectOk(tables.device->Evict(old, &evicted, tables.on), what);
+      ExpectOk(tables.host->Evict(old, &wanted_evicted, nullptr), what);
+      Expect(evicted == wanted_evicted, what + ": evicted");
+      tables.ExpectSameTable(what + ", forgotten");
+    }
+    ExpectOk(tables.device->RemoveAll(tables.on), "remove all");
+    ExpectOk(tables.host->RemoveAll({}), "remove all");
+    tables.ExpectSameTable("admission, rows removed");
+    ExpectOk(tables.device->Clear(tables.on), "clear");
+    ExpectOk(tables.host->Clear({}), "clear");
+    tables.ExpectSameTable("admission, cleared");
+  }
+}
+
+// A replacement has the pending ids and the sketch of an export.
+void TestAdmissionImport(Random* random) {
+  for (int kind = 0; kind < 4; ++kind) {
+    TablePolicies policies;
+    policies.admission = SomeAdmission(random, kind);
+    policies.admission.min_count = 3;
+    Tables tables(5, RowType::kFloat32, "normal", policies);
+    for (int64_t step = 0; step < 3; ++step) {
+      tables.host->SetStep(step);
+      tables.device->SetStep(step);
+      tables.FindOrInsert(UniqueOf(SomeIds(random, 400, 600)), true, true,
+                          "import");
+    }
+    EmbeddingRows rows;
+    ExpectOk(tables.device->Export(true, &rows, tables.on), "export");
+    EmbeddingRowsView view;
+    view.ids = rows.ids;
+    view.values = rows.values;
+    view.frequencies = rows.frequencies;
+    view.last_seen = rows.last_seen;
+    view.pending_ids = rows.pending_ids;
+    view.pending_sightings = rows.pending_sightings;
+    view.pending_last_seen = rows.pending_last_seen;
+    view.sketch = rows.sketch;
+    Expect(!rows.pending_ids.empty(), "import: some ids are pending");
+    std::unique_ptr<Table> host, device;
+    ExpectOk(tables.device->CreateReplacement(view, tables.on, &device),
+             "replacement");
+    ExpectOk(device->CopyLiveState(*tables.device, view, tables.on), "state");
+    ExpectOk(tables.host->CreateReplacement(view, {}, &host), "replacement");
+    tables.device.reset(static_cast<DeviceStore*>(device.release()));
+    tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+    tables.ExpectSameTable("admission, replacement");
+    for (int64_t call = 0; call < 4; ++call) {
+      tables.host->SetStep(2 + call / 2);
+      tables.device->SetStep(2 + call / 2);
+      tables.FindOrInsert(UniqueOf(SomeIds(random, 400, 600)), true, true,
+                          "after import");
+      tables.ExpectSameTable("admission, after import");
+    }
+    view.pending_ids = view.pending_ids.subspan(1, view.pending_ids.size() - 1);
+    ExpectError(tables.device->Import(view, tables.on),
+                StatusCode::kInvalidArgument, "`pending_sightings` must have");
+  }
+}
+
 // A table without memory to grow is unchanged.
 void TestOutOfMemory(Random* random) {
   LimitedAllocator limited(int64_t{2} << 20);
-  Tables tables(64, RowType::kFloat32, "normal", EvictionPolicy(), &limited);
+  Tables tables(64, RowType::kFloat32, "normal", TablePolicies(), &limited);
   const Ids few = UniqueOf(SomeIds(random, 1000, 800));
   tables.FindOrInsert(few, true, true, "out of memory");
   Ids many(100000);
@@ -611,6 +745,8 @@ int main(int argc, char** argv) {
                    {"import", TestImport},
                    {"replacement", TestReplacement},
                    {"unsupported", TestUnsupported},
+                   {"admission", TestAdmission},
+                   {"pending", TestAdmissionImport},
                    {"inspect", TestInspect},
                    {"memory", TestOutOfMemory},
                    {"streams", TestStreams}},

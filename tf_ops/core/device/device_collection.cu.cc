@@ -102,9 +102,8 @@ Status DeviceCollection::Unique() {
   return Status();
 }
 
-Status DeviceCollection::FindOrInsert(
-    const std::vector<DeviceStore*>& stores,
-    const DeviceStore::InsertOptions& options) {
+Status DeviceCollection::FindOrInsert(const std::vector<DeviceStore*>& stores,
+                                      const LookupOptions& options) {
   const auto unique = [](const Table& table) {
     return DeviceStore::Ids{table.batch.ids().data, table.num_unique, nullptr};
   };
@@ -127,13 +126,20 @@ Status DeviceCollection::FindOrInsert(
         table.refs.Allocate(on_.memory, size, "row locations"));
     LODESTAR_RETURN_IF_ERROR(
         table.resident.Allocate(on_.memory, size, "row locations"));
-    if (!options.insert) continue;
+    if (stores[t]->counts_occurrences()) {
+      LODESTAR_RETURN_IF_ERROR(table.batch.CountOccurrences(
+          on_, table.num_unique, &table.occurrences));
+    }
+    if (!options.insert || options.admit == LookupOptions::Admit::kNone) {
+      continue;
+    }
     LODESTAR_RETURN_IF_ERROR(stores[t]->ReserveFor(on_, unique(table)));
   }
   for (size_t t = 0; t < tables_.size(); ++t) {
     const Table& table = tables_[t];
     LODESTAR_RETURN_IF_ERROR(stores[t]->FindOrInsert(
-        on_, unique(table), options,
+        on_, unique(table),
+        DeviceStore::InsertOptions(options, table.occurrences.data()),
         {table.refs.data(), table.resident.data(), nullptr}));
   }
   return Status();

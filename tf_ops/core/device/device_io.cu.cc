@@ -250,6 +250,7 @@ Status DeviceStore::ExportParts(bool with_slots, bool with_values,
       result.ids.push_back(static_cast<int64_t>(key ^ kSignBit));
     }
   }
+  LODESTAR_RETURN_IF_ERROR(admission_.Export(on, &result));
   *out = std::move(result);
   return turn.End();
 } catch (const std::bad_alloc&) {
@@ -271,8 +272,9 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(device_ids.data(), ids.data(),
                                     device_ids.bytes(), cudaMemcpyHostToDevice,
                                     on.stream));
-  LODESTAR_CUDA_TRY(Launch(RefsKernel, n, on.stream, index(),
-                           Ids{device_ids.data(), n, nullptr}, refs.data()));
+  const Ids batch = {device_ids.data(), n, nullptr};
+  LODESTAR_CUDA_TRY(
+      Launch(RefsKernel, n, on.stream, index(), batch, refs.data()));
   EmbeddingRows rows;
   LODESTAR_RETURN_IF_ERROR(
       Download(on, refs.data(), n,
@@ -288,9 +290,19 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   result.frequencies = std::move(rows.frequencies);
   result.last_seen = std::move(rows.last_seen);
   result.shards.resize(n);
-  for (const uint32_t row : found) {
-    result.states.push_back(row == kNoRow ? InspectedIds::kMissing
-                                          : InspectedIds::kResident);
+  std::vector<int64_t> occurrences;
+  std::vector<int64_t> last_seen;
+  LODESTAR_RETURN_IF_ERROR(
+      admission_.ReadCounts(on, batch, step(), &occurrences, &last_seen));
+  for (int64_t i = 0; i < n; ++i) {
+    if (found[i] != kNoRow) {
+      result.states.push_back(InspectedIds::kResident);
+      continue;
+    }
+    result.frequencies[i] = occurrences[i];
+    result.last_seen[i] = last_seen[i];
+    result.states.push_back(occurrences[i] > 0 ? InspectedIds::kPending
+                                               : InspectedIds::kMissing);
   }
   *out = std::move(result);
   return turn.End();
@@ -329,10 +341,7 @@ Status DeviceStore::DecayFrequencies(double rate, const Execution& execution) {
 Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
   const int64_t num_slots = view.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
-  if (!(view.pending_ids.empty() && view.sketch.empty())) {
-    return InvalidArgument(
-        "cannot import pending ids: a table on a GPU has no admission.");
-  }
+  LODESTAR_RETURN_IF_ERROR(CheckPending(view, options_.policies.admission));
   if (!view.shared_values.empty()) {
     return InvalidArgument(
         "cannot import shared rows: a table on a GPU does not support them.");
@@ -362,8 +371,20 @@ Status DeviceStore::CreateReplacement(const EmbeddingRowsView& view,
   LODESTAR_RETURN_IF_ERROR(Create(options, allocator_, on.stream(), &store));
   if (view.with_counters) store->step_.Set(view.step, view.own_step);
   LODESTAR_RETURN_IF_ERROR(store->Import(view, on));
+  LODESTAR_RETURN_IF_ERROR(store->ImportPolicies(view, on.stream()));
   *out = std::move(store);
   return Status();
+}
+
+Status DeviceStore::ImportPolicies(const EmbeddingRowsView& view,
+                                   const DeviceStream& on) try {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(admission_.Import(on, view));
+  return turn.End();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while importing pending ids.");
 }
 
 Status DeviceStore::CopyLiveState(const Table& like,
@@ -418,15 +439,16 @@ Status DeviceStore::Import(const EmbeddingRowsView& view,
       return MoreThanMaxRows(rows_bound_ + missing, eviction().max_rows);
     }
   }
-  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, batch));
+  InsertOptions options;
+  options.count_events = false;
+  options.admission = false;
+  PlannedInsert plan;
+  LODESTAR_RETURN_IF_ERROR(PlanInsert(on, batch, options, &plan));
   if (!view.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(AttachLocked(on, view.optimizer));
   }
-  InsertOptions options;
-  options.count_events = false;
-  options.by_lookup = false;
   LODESTAR_RETURN_IF_ERROR(
-      InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
+      CommitInsert(on, plan, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();
   for (int64_t first = 0; first < n; first += most) {
     call.count = std::min(most, n - first);

@@ -68,9 +68,6 @@ Status DeviceStore::Create(const Options& options,
                            std::unique_ptr<DeviceStore>* out) {
   const TablePolicies& policies = options.policies;
   LODESTAR_RETURN_IF_ERROR(CheckOptions(options.dim, policies));
-  if (policies.admission.kind != AdmissionPolicy::Kind::kAll) {
-    return UnsupportedOnGpu("admission");
-  }
   if (policies.shared_rows > 0) return UnsupportedOnGpu("shared rows");
   if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
     return InvalidArgument("`max_load` must be in (0, 0.95], got ",
@@ -95,6 +92,7 @@ Status DeviceStore::Init(const DeviceStream& on) {
       state_.Allocate(allocator_.get(), 1, "the counters of a table"));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(state_.data(), 0, sizeof(DeviceTableState), on.stream));
+  LODESTAR_RETURN_IF_ERROR(admission_.Init(on));
   LODESTAR_RETURN_IF_ERROR(Grow(on, 1, kBucket));
   return turn.End();
 }
@@ -277,15 +275,21 @@ Status DeviceStore::CountMissing(const DeviceStream& on, const Ids& ids,
   return CudaStatus(cudaStreamSynchronize(on.stream), "the number of new ids");
 }
 
-Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
-  const auto fits = [&](int64_t more) {
-    mutex_.AssertHeld();
-    return rows_bound_ + more <= capacity() &&
-           cells_bound_ + more <= MostCells();
-  };
-  if (fits(ids.size)) return Status();
+bool DeviceStore::HasRoomFor(int64_t more) const {
+  return rows_bound_ + more <= capacity() && cells_bound_ + more <= MostCells();
+}
+
+Status DeviceStore::ReserveRows(const DeviceStream& on, int64_t more) {
+  if (HasRoomFor(more)) return Status();
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
-  if (fits(ids.size)) return Status();
+  if (HasRoomFor(more)) return Status();
+  return Grow(on, rows_bound_ + more, cells_bound_ + more);
+}
+
+Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
+  if (HasRoomFor(ids.size)) return Status();
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  if (HasRoomFor(ids.size)) return Status();
   // Only a few ids of a large batch may be new. Also, if memory is short,
   // reserve for the new ids only.
   if (ids.size <= capacity() / 8) {
@@ -295,12 +299,12 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   }
   int64_t missing = 0;
   LODESTAR_RETURN_IF_ERROR(CountMissing(on, ids, &missing));
-  if (fits(missing)) return Status();
-  return Grow(on, rows_bound_ + missing, cells_bound_ + missing);
+  return ReserveRows(on, missing);
 }
 
 Status DeviceStore::ReserveFor(const DeviceStream& on, const Ids& unique_ids) {
   MutexLock lock(&mutex_);
+  if (admission_.any()) return Status();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique_ids));
@@ -438,6 +442,11 @@ Status DeviceStore::ReadStats(EmbeddingStats* stats,
         events_.count(event) + static_cast<int64_t>(state.events[event]);
   }
   MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream().stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(
+      admission_.CountPending(on.stream(), step(), &result.pending));
+  result.policy_bytes = admission_.bytes();
   result.capacity = capacity();
   result.index_bytes = tags_.bytes() + entries_.bytes();
   for (const Segment& segment : segments_) {
@@ -445,10 +454,11 @@ Status DeviceStore::ReadStats(EmbeddingStats* stats,
         segment.values.bytes() + segment.meta.bytes() + segment.free.bytes();
     result.slot_bytes += segment.slots.bytes();
   }
-  result.shards.push_back(
-      {result.rows, result.index_bytes + result.row_bytes + result.slot_bytes});
+  result.shards.push_back({result.rows, result.index_bytes + result.row_bytes +
+                                            result.slot_bytes +
+                                            admission_.bytes()});
   *stats = std::move(result);
-  return Status();
+  return turn.End();
 }
 
 }  // namespace lodestar

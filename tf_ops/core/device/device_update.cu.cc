@@ -225,16 +225,19 @@ Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
-  if (update.create_missing) {
-    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique.ids));
-  }
-  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
+  PlannedInsert plan;
   if (update.create_missing) {
     InsertOptions options;
     options.count_events = false;
-    options.by_lookup = false;
+    // The replica that computed the gradient has already counted the ids.
+    options.admission = options.count_frequency = admission_.any();
+    options.count_resident = false;
     options.skipped = unique.skipped;
-    LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, unique.ids, options, {}, {}));
+    LODESTAR_RETURN_IF_ERROR(PlanInsert(on, unique.ids, options, &plan));
+  }
+  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
+  if (update.create_missing) {
+    LODESTAR_RETURN_IF_ERROR(CommitInsert(on, plan, {}, {}));
   }
   return turn.End();
 }
