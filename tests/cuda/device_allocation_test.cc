@@ -96,7 +96,8 @@ void TestEachAllocation(Random* random) {
   const auto host_lookup = [&](EmbeddingStore* host) {
     return host->FindOrInsert(ids, insert, refs, nullptr);
   };
-  TablePolicies cap, min_count, sketch;
+  TablePolicies cap, min_count, sketch, shared;
+  shared.shared_rows = 5;
   cap.eviction.max_rows = 900;
   min_count.admission.kind = AdmissionPolicy::Kind::kMinCount;
   min_count.admission.min_count = 2;
@@ -115,6 +116,19 @@ void TestEachAllocation(Random* random) {
     counting.count_frequency = true;
     return host->FindOrInsert(ids, counting, refs, nullptr);
   };
+  const auto update = [&](Tables* tables, const DeviceStream& on) {
+    TableUpdate update =
+        tables->UpdateOf(device_ids.data(), n, device_floats.data());
+    update.optimizer = "adagrad";
+    update.hyperparameters = numbers;
+    update.slot_inits = inits;
+    update.create_missing = true;
+    return tables->UpdateDevice(on, update);
+  };
+  const auto host_update = [&](EmbeddingStore* host) {
+    return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true, 0,
+                       nullptr);
+  };
   const Call calls[] = {
       {"lookup", {}, true, lookup, host_lookup},
       {"lookup under a cap", cap, false, lookup, host_lookup},
@@ -122,22 +136,9 @@ void TestEachAllocation(Random* random) {
        host_counting_lookup},
       {"lookup with a sketch", sketch, true, counting_lookup,
        host_counting_lookup},
-      {"update",
-       {},
-       true,
-       [&](Tables* tables, const DeviceStream& on) {
-         TableUpdate update =
-             tables->UpdateOf(device_ids.data(), n, device_floats.data());
-         update.optimizer = "adagrad";
-         update.hyperparameters = numbers;
-         update.slot_inits = inits;
-         update.create_missing = true;
-         return tables->UpdateDevice(on, update);
-       },
-       [&](EmbeddingStore* host) {
-         return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true,
-                            0, nullptr);
-       }},
+      {"update", {}, true, update, host_update},
+      {"update with shared rows", shared, true, update, host_update},
+      {"update with a minimum count", min_count, true, update, host_update},
       {"assignment",
        {},
        true,

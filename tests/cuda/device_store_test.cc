@@ -231,7 +231,9 @@ void TestOptimizers(Random* random) {
 void TestPooling(Random* random) {
   for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
     for (const int64_t dim : {1, 17, 64}) {
-      Tables tables(dim, type, "normal");
+      TablePolicies policies;
+      policies.shared_rows = 50;
+      Tables tables(dim, type, "normal", policies);
       const Ids ids = SomeIds(random, 3000, 600);
       Ids known = UniqueOf(ids);
       known.resize(known.size() / 2);
@@ -246,6 +248,7 @@ void TestPooling(Random* random) {
         w = static_cast<float>(Draw(random, -2, 8)) / 4;
       }
       const int64_t padding_id = ids[7];
+      const int64_t default_id = 123456789;  // has no row
       for (const auto combiner :
            {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn, Combiner::kMax,
             Combiner::kFirst, Combiner::kLast}) {
@@ -267,11 +270,15 @@ void TestPooling(Random* random) {
           device_bags.weights = weighted ? device_weights.data() : nullptr;
           device_bags.combiner = combiner;
           device_bags.padding_id = &padding_id;
-          ExpectOk(tables.device->Pool(
-                       tables.on, {device_ids.data(), 3000, nullptr},
-                       device_bags, {Missing::Kind::kInitial, nullptr},
-                       pooled.data(), is_max ? winners.data() : nullptr),
-                   what);
+          device_bags.default_id = &default_id;
+          Missing missing;
+          missing.kind =
+              weighted ? Missing::Kind::kShared : Missing::Kind::kInitial;
+          ExpectOk(
+              tables.device->Pool(tables.on, {device_ids.data(), 3000, nullptr},
+                                  device_bags, missing, pooled.data(),
+                                  is_max ? winners.data() : nullptr),
+              what);
           REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
           Bags host_bags;
           host_bags.ids = ids;
@@ -279,10 +286,9 @@ void TestPooling(Random* random) {
           if (weighted) host_bags.weights = weights;
           host_bags.combiner = combiner;
           host_bags.padding_id = &padding_id;
+          host_bags.default_id = &default_id;
           std::vector<char> wanted(bags * tables.row_bytes());
           std::vector<int64_t> wanted_winners(bags * dim);
-          Missing missing;
-          missing.kind = Missing::Kind::kInitial;
           PoolFind({tables.host.get(), missing}, host_bags, wanted.data(),
                    is_max ? wanted_winners.data() : nullptr);
           Expect(pooled.Download() == wanted, what);
@@ -466,8 +472,7 @@ void TestReplacement(Random* random) {
   }
 }
 
-// What a table on a GPU does not have is an error with one text.
-void TestUnsupported(Random*) {
+void TestOptions(Random*) {
   Tables tables(2, RowType::kFloat32, "zeros");
   DeviceStore::Options options;
   options.dim = 2;
@@ -478,9 +483,6 @@ void TestUnsupported(Random*) {
                             tables.on, &store),
         code, message);
   };
-  options.policies.shared_rows = 3;
-  expect(StatusCode::kUnimplemented,
-         "a table on a GPU does not support shared rows; place");
   options.policies.eviction.max_rows = -1;
   expect(StatusCode::kInvalidArgument, "`max_rows` must be at least 0");
 }
@@ -526,8 +528,10 @@ void TestAdmission(Random* random) {
     Tables tables(5, RowType::kFloat32, "normal", policies);
     const int64_t count = few ? 300 : 3000;
     for (int64_t call = 0; call < 14; ++call) {
-      // Two calls per step, and once a step back.
-      const int64_t step = call == 11 ? 1 : call / 2;
+      // Two calls per step, and once a step back. (That makes the eviction
+      // order of the CPU the order of calls.)
+      const bool back = call == 11 && policies.eviction.max_rows == 0;
+      const int64_t step = back ? 1 : call / 2;
       tables.host->SetStep(step);
       tables.device->SetStep(step);
       const std::string what =
@@ -588,6 +592,152 @@ void TestAdmission(Random* random) {
     ExpectOk(tables.device->Clear(tables.on), "clear");
     ExpectOk(tables.host->Clear({}), "clear");
     tables.ExpectSameTable("admission, cleared");
+  }
+}
+
+// Ids without a row read and train shared rows as on the CPU: also many ids of
+// one row, ids that get their row in an update, and gradients that are skipped.
+void TestSharedRows(Random* random) {
+  int number = 0;
+  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
+                             RowType::kFloat16, RowType::kBFloat16}) {
+    for (const int64_t dim : {1, 5, 40}) {
+      TablePolicies policies;
+      policies.shared_rows = std::vector<int64_t>{1, 3, 97}[number % 3];
+      policies.admission = SomeAdmission(random, number++ % 4);
+      if (number % 2 == 0) policies.eviction.max_rows = 60;
+      const std::string what =
+          std::string("shared ") + NameOf(type) + " dim " + std::to_string(dim);
+      Tables tables(dim, type, "normal", policies);
+      tables.ExpectSameTable(what + ", new");
+      for (int64_t step = 0; step < 5; ++step) {
+        tables.host->SetStep(step);
+        tables.device->SetStep(step);
+        const Ids ids = UniqueOf(SomeIds(random, 300, 300));
+        LookupOptions options;
+        options.insert = true;
+        options.count_frequency = true;
+        tables.FindOrInsert(ids, options, what);
+        const int64_t padding_id = ids[0];
+        tables.ExpectSameRows(ids, step % 2 == 0 ? &padding_id : nullptr,
+                              Missing::Kind::kShared, what);
+        tables.Apply(UniqueOf(SomeIds(random, 300, 300)), "adagrad",
+                     {0.1f, 0.0f, 1e-7f}, {0.1f}, step == 2, random, what);
+        tables.ExpectSameTable(what + ", updated");
+        tables.ExpectSameRows(ids, nullptr, Missing::Kind::kShared, what);
+      }
+      EmbeddingStats stats;
+      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
+      for (const Event event : {Event::kHits, Event::kMisses, Event::kAdmitted,
+                                Event::kGradientsDropped}) {
+        Expect(stats.count(event) == tables.host->Stats().count(event),
+               what + ": events");
+      }
+
+      EmbeddingRows rows;
+      ExpectOk(tables.host->Export(true, &rows, nullptr), what);
+      EmbeddingRowsView view;
+      view.ids = rows.ids;
+      view.values = rows.values;
+      view.slots = rows.slots;
+      view.frequencies = rows.frequencies;
+      view.last_seen = rows.last_seen;
+      view.optimizer = rows.optimizer;
+      view.sketch = rows.sketch;
+      if (number % 2 == 0) {
+        view.shared_values = rows.shared_values;
+        view.shared_slots = rows.shared_slots;
+      }
+      std::unique_ptr<Table> host, device;
+      ExpectOk(tables.device->CreateReplacement(view, tables.on, &device),
+               what);
+      ExpectOk(device->CopyLiveState(*tables.device, view, tables.on), what);
+      ExpectOk(tables.host->CreateReplacement(view, {}, &host), what);
+      tables.device.reset(static_cast<DeviceStore*>(device.release()));
+      tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+      tables.ExpectSameTable(what + ", replacement");
+      AttachedOptimizer adam;
+      adam.name = "adam";
+      adam.slot_names = {"momentum", "velocity"};
+      adam.slot_inits = {0.0f, 0.5f};
+      bool done = false;
+      std::string former, wanted_former;
+      ExpectOk(tables.device->RestartSlots(adam, KeptSlots::kNone, &done,
+                                           &former, tables.on),
+               what);
+      ExpectOk(tables.host->RestartSlots(adam, KeptSlots::kNone, &done,
+                                         &wanted_former, {}),
+               what);
+      Expect(former == wanted_former, what + ": former optimizer");
+      tables.ExpectSameTable(what + ", other slots");
+      ExpectOk(tables.device->Clear(tables.on), what);
+      ExpectOk(tables.host->Clear({}), what);
+      tables.ExpectSameTable(what + ", cleared");
+      const std::vector<float> wrong(1000);
+      view.slots = {};
+      view.optimizer = {};
+      view.shared_values = wrong;
+      view.shared_slots = {};
+      ExpectError(tables.device->Import(view, tables.on),
+                  StatusCode::kInvalidArgument, "`shared_rows` must have");
+    }
+  }
+}
+
+// Repeated ids, and gradients whose sum by shared row is not finite.
+void TestSharedGradients(Random* random) {
+  constexpr int kWidth = 3;
+  const float huge = std::numeric_limits<float>::max() * 0.75f;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto nonfinite :
+       {Nonfinite::kPass, Nonfinite::kRaise, Nonfinite::kSkip}) {
+    for (int round = 0; round < 4; ++round) {
+      TablePolicies policies;
+      policies.shared_rows = 7;
+      Tables tables(kWidth, RowType::kFloat32, "normal", policies);
+      tables.FindOrInsert({1, 2, 3}, true, true, "shared gradients");
+      const Ids ids = SomeIds(random, 200, 90);
+      std::vector<float> gradients(ids.size() * kWidth);
+      for (float& g : gradients) {
+        g = static_cast<float>(Draw(random, -64, 64)) / 8;
+      }
+      // Two ids of one shared row, in the second column.
+      if (round > 0 && nonfinite != Nonfinite::kPass) {
+        for (size_t i = 0; i < ids.size(); ++i) {
+          if (SharedRowOf(ids[i], 7) == 2) gradients[i * kWidth + 1] = huge;
+        }
+      }
+      if (round == 2) gradients[20] = nan;
+      const DeviceBuffer<int64_t> device_ids(ids);
+      const DeviceBuffer<float> device_gradients(gradients);
+      const std::vector<float> numbers = {0.1f, 0.0f};
+      TableUpdate update;
+      update.nonfinite = nonfinite;
+      update.optimizer = "sgd";
+      update.hyperparameters = numbers;
+      update.create_missing = round == 3;
+      update.next_step = -1;
+      int64_t failed = 0;
+      TableUpdate on_host = update;
+      on_host.table = tables.host.get();
+      on_host.ids = ids;
+      on_host.gradients = gradients.data();
+      const Status wanted = tables.host->Update({&on_host, 1}, {}, &failed);
+      update.table = tables.device.get();
+      update.ids = {device_ids.data(), static_cast<int64_t>(ids.size())};
+      update.gradients = device_gradients.data();
+      const Status got =
+          tables.device->Update({&update, 1}, tables.on, &failed);
+      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+      const std::string what =
+          StrCat("shared gradients ", static_cast<int>(nonfinite), ", ", round);
+      Expect(got.code() == wanted.code() && got.message() == wanted.message(),
+             what + ": " + std::string(got.message()));
+      tables.ExpectSameTable(what);
+      EmbeddingStats stats;
+      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
+      Expect(stats.events == tables.host->Stats().events, what + ": events");
+    }
   }
 }
 
@@ -744,9 +894,11 @@ int main(int argc, char** argv) {
                    {"cap", TestCap},
                    {"import", TestImport},
                    {"replacement", TestReplacement},
-                   {"unsupported", TestUnsupported},
+                   {"options", TestOptions},
                    {"admission", TestAdmission},
                    {"pending", TestAdmissionImport},
+                   {"shared", TestSharedRows},
+                   {"gradients", TestSharedGradients},
                    {"inspect", TestInspect},
                    {"memory", TestOutOfMemory},
                    {"streams", TestStreams}},

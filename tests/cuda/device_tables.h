@@ -192,6 +192,9 @@ struct Tables {
                got.pending_last_seen == wanted.pending_last_seen,
            what + ": pending ids");
     Expect(got.sketch == wanted.sketch, what + ": sketch");
+    Expect(got.shared_values == wanted.shared_values &&
+               got.shared_slots == wanted.shared_slots,
+           what + ": shared rows");
     if (tolerance == 0) {
       Expect(got.values == wanted.values, what + ": exported rows");
       Expect(got.slots == wanted.slots, what + ": exported slots");

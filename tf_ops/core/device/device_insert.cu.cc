@@ -533,6 +533,7 @@ Status DeviceStore::Clear(const Execution& execution) {
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));
   LODESTAR_RETURN_IF_ERROR(admission_.Clear(on));
+  LODESTAR_RETURN_IF_ERROR(FillShared(on));
   return turn.End();
 }
 

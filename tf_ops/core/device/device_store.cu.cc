@@ -50,6 +50,20 @@ __global__ void CountMissingKernel(DeviceIndex index, DeviceStore::Ids ids,
   CountBlock(i < SizeOf(ids) && index.Find(ids.data[i], &row) < 0, missing);
 }
 
+// Gives shared rows their initial values.
+template <typename T>
+__global__ void FillSharedKernel(DeviceRows rows, int64_t count, int64_t dim,
+                                 MissingRows initial) {
+  const int64_t thread = ThreadNumber();
+  const int64_t row = thread / kWarp;
+  if (row >= count) return;
+  T* const values =
+      reinterpret_cast<T*>(rows.values(static_cast<uint32_t>(row)));
+  for (int64_t c = thread % kWarp; c < dim; c += kWarp) {
+    values[c] = initial.template ReadNumber<T>(row, c);
+  }
+}
+
 __global__ void FillSlotsKernel(DeviceRows rows, int64_t count,
                                 SlotFill slots) {
   const int64_t thread = ThreadNumber();
@@ -68,7 +82,6 @@ Status DeviceStore::Create(const Options& options,
                            std::unique_ptr<DeviceStore>* out) {
   const TablePolicies& policies = options.policies;
   LODESTAR_RETURN_IF_ERROR(CheckOptions(options.dim, policies));
-  if (policies.shared_rows > 0) return UnsupportedOnGpu("shared rows");
   if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
     return InvalidArgument("`max_load` must be in (0, 0.95], got ",
                            options.max_load, ".");
@@ -93,7 +106,14 @@ Status DeviceStore::Init(const DeviceStream& on) {
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(state_.data(), 0, sizeof(DeviceTableState), on.stream));
   LODESTAR_RETURN_IF_ERROR(admission_.Init(on));
+  if (num_shared() > 0) {
+    LODESTAR_RETURN_IF_ERROR(shared_values_.Allocate(
+        allocator_.get(), num_shared() * rows().value_stride, "shared rows"));
+    LODESTAR_RETURN_IF_ERROR(
+        shared_segment_.Allocate(allocator_.get(), 1, "shared rows"));
+  }
   LODESTAR_RETURN_IF_ERROR(Grow(on, 1, kBucket));
+  LODESTAR_RETURN_IF_ERROR(FillShared(on));
   return turn.End();
 }
 
@@ -143,6 +163,31 @@ DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   return rows;
 }
 
+DeviceRows DeviceStore::shared_rows() const {
+  DeviceRows shared = rows();
+  shared.segments = shared_segment_.data();
+  shared.first_bits = shared.last_bits = 31;
+  return shared;
+}
+
+Status DeviceStore::FillShared(const DeviceStream& on) {
+  const int64_t threads = num_shared() * kWarp;
+  const InitialRow initial = {OfSharedRows(options_.initializer).value(),
+                              type()};
+  LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
+    mutex_.AssertHeld();
+    return CudaStatus(
+        Launch(FillSharedKernel<decltype(zero)>, threads, on.stream,
+               shared_rows(), num_shared(), int64_t{dim()},
+               MissingRows{Missing::Kind::kInitial, nullptr, initial}),
+        "fill of shared rows");
+  }));
+  if (shared_slots_.size() == 0) return Status();
+  return CudaStatus(Launch(FillSlotsKernel, threads, on.stream, shared_rows(),
+                           num_shared(), slot_fill()),
+                    "fill of shared rows");
+}
+
 InitialRow DeviceStore::initial() const {
   return {options_.initializer.value(), type()};
 }
@@ -180,6 +225,13 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
         "the list of a table's segments"));
   }
   // cudaMemcpyAsync from pageable memory reads it before it returns.
+  if (num_shared() > 0) {
+    const DeviceSegment shared = {shared_values_.data(), shared_slots_.data(),
+                                  nullptr, nullptr};
+    LODESTAR_CUDA_TRY(cudaMemcpyAsync(shared_segment_.data(), &shared,
+                                      sizeof(shared), cudaMemcpyHostToDevice,
+                                      on.stream));
+  }
   return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
                                     count * sizeof(DeviceSegment),
                                     cudaMemcpyHostToDevice, on.stream),
@@ -360,9 +412,11 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
   // update would write to slots that do not exist.
   const DeviceRows shape = RowsWith(optimizer);
   std::vector<DeviceArray<char>> slots;
+  DeviceArray<char> shared_slots;
   const auto swap = [&] {
     mutex_.AssertHeld();
     std::swap(optimizer_, optimizer);
+    std::swap(shared_slots_, shared_slots);
     for (size_t k = 0; k < slots.size(); ++k) {
       std::swap(segments_[k].slots, slots[k]);
     }
@@ -377,10 +431,15 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
           shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
           "optimizer slots of a table"));
     }
+    LODESTAR_RETURN_IF_ERROR(shared_slots.Allocate(
+        allocator_.get(), num_shared() * shape.slots_stride,
+        "optimizer slots of shared rows"));
     swap();
     swapped = true;
     if (shape.slots_stride == 0) return Status();
     LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
+    LODESTAR_CUDA_TRY(Launch(FillSlotsKernel, num_shared() * kWarp, on.stream,
+                             shared_rows(), num_shared(), slot_fill()));
     return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
                              rows(), capacity(), slot_fill()),
                       "fill of optimizer slots");
@@ -418,7 +477,9 @@ Status DeviceStore::RestartSlots(const AttachedOptimizer& optimizer,
     optimizer_ = std::move(before);
     return status;
   }
-  if (fetched_->rows > 0 && before.has_slots()) *former = before.name;
+  if ((fetched_->rows > 0 || num_shared() > 0) && before.has_slots()) {
+    *former = before.name;
+  }
   return turn.End();
 }
 
@@ -446,7 +507,8 @@ Status DeviceStore::ReadStats(EmbeddingStats* stats,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(
       admission_.CountPending(on.stream(), step(), &result.pending));
-  result.policy_bytes = admission_.bytes();
+  result.policy_bytes =
+      admission_.bytes() + shared_values_.bytes() + shared_slots_.bytes();
   result.capacity = capacity();
   result.index_bytes = tags_.bytes() + entries_.bytes();
   for (const Segment& segment : segments_) {

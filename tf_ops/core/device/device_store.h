@@ -242,18 +242,39 @@ class DeviceStore final : public Table {
     DeviceArray<uint32_t> free;
   };
 
+  // Ids without a row, whose gradients train shared rows, by shared row.
+  struct SharedReaders {
+    DeviceArray<uint32_t> keys;   // [U], their shared rows, then kNoRow
+    DeviceArray<uint32_t> order;  // [U], their indices, ascending per row
+    // Set by the update: whether each id still has no row, the sums of their
+    // gradients at the place of the first reader of a row, and these places.
+    DeviceArray<bool> reads;   // [U]
+    DeviceArray<char> sums;    // [U, D], of ComputeType(type())
+    DeviceArray<bool> trains;  // [U]
+  };
+  class CheckedGradients;
+
   // An update of unique ids.
   struct UniqueUpdate {
     Ids ids;
     const void* sums = nullptr;     // [U, D], of ComputeType(type())
     const bool* skipped = nullptr;  // [U], ids not to update; null: none
+    const SharedReaders* readers = nullptr;  // null: no shared rows
   };
+  // Allocates all of *readers and finds the ids without a row.
+  Status FindReaders(const DeviceStream& on, const Ids& unique_ids,
+                     SharedReaders* readers) const;
   // The two parts of Update: Prepare makes all checks and allocations (slots
   // and rows), then the rows are updated.
   Status Prepare(const DeviceStream& on, const TableUpdate& update,
                  const UniqueUpdate& unique);
   Status UpdateRows(const DeviceStream& on, const TableUpdate& update,
                     const UniqueUpdate& unique);
+  // Sums the gradients of each shared row.
+  Status SumReaders(const DeviceStream& on, const UniqueUpdate& unique)
+      LODESTAR_REQUIRES(mutex_);
+
+  int64_t num_shared() const { return options_.policies.shared_rows; }
 
   // The methods below require the mutex, and BeginWrite unless they only read.
 
@@ -267,6 +288,9 @@ class DeviceStore final : public Table {
   // The layout of rows with the slots of this optimizer.
   DeviceRows RowsWith(const AttachedOptimizer& optimizer) const
       LODESTAR_REQUIRES(mutex_);
+  DeviceRows shared_rows() const LODESTAR_REQUIRES(mutex_);
+  // Resets the shared rows to their initial values.
+  Status FillShared(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   InitialRow initial() const;
   SlotFill slot_fill() const LODESTAR_REQUIRES(mutex_);
   FindCall find_call(const Ids& ids, const int64_t* padding_id,
@@ -345,9 +369,10 @@ class DeviceStore final : public Table {
                      int64_t excess, DeviceArray<int64_t>* victims,
                      int64_t* count) LODESTAR_REQUIRES(mutex_);
   Status RemoveAllLocked(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
-  Status Download(const DeviceStream& on, const uint32_t* list, int64_t count,
-                  int num_slots, EmbeddingRows* out) const
-      LODESTAR_REQUIRES(mutex_);
+  // list: the rows; null: the first `count`, without metadata.
+  Status Download(const DeviceStream& on, const DeviceRows& rows,
+                  const uint32_t* list, int64_t count, int num_slots,
+                  EmbeddingRows* out) const LODESTAR_REQUIRES(mutex_);
   // Imports what Import does not. Requires: the checks of Import succeeded, and
   // the table is new.
   Status ImportPolicies(const EmbeddingRowsView& view, const DeviceStream& on);
@@ -375,6 +400,10 @@ class DeviceStore final : public Table {
   mutable int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   AttachedOptimizer optimizer_ LODESTAR_GUARDED_BY(mutex_);
   DeviceAdmission admission_ LODESTAR_GUARDED_BY(mutex_);
+  // Shared rows, which form one segment; empty: none.
+  DeviceArray<char> shared_values_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<char> shared_slots_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<DeviceSegment> shared_segment_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

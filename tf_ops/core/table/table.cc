@@ -68,6 +68,13 @@ Status NonfiniteGradient(int64_t id) {
                          " is not finite; no row was changed", kWhyNonfinite);
 }
 
+Status NonfiniteSharedRow(int64_t row) {
+  return InvalidArgument(
+      "the gradients of ids without a row have a sum that is not finite for "
+      "shared row ",
+      row, "; no row was changed", kWhyNonfinite);
+}
+
 Status UnsupportedOnGpu(const char* what) {
   return Status(StatusCode::kUnimplemented,
                 StrCat("a table on a GPU does not support ", what,
