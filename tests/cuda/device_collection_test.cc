@@ -529,10 +529,10 @@ void TestParts(Random* random) {
   }
 }
 
-void TestOutOfMemory(Random* random) {
+void TestOutOfMemory(Random* random, const TablePolicies& policies) {
   LimitedAllocator limited(int64_t{1} << 40);
-  Tables first(8, RowType::kFloat32, "uniform");
-  Tables second(8, RowType::kFloat32, "uniform", TablePolicies(), &limited);
+  Tables first(8, RowType::kFloat32, "uniform", policies);
+  Tables second(8, RowType::kFloat32, "uniform", policies, &limited);
   limited.Allow(limited.used());
   Ids ids = SomeIds(random, 50000, 50000);
   DeviceCollection::Feature features[2];
@@ -547,6 +547,7 @@ void TestOutOfMemory(Random* random) {
   ExpectOk(device.Unique(), "memory");
   LookupOptions options;
   options.insert = true;
+  options.count_frequency = true;
   ExpectError(
       device.FindOrInsert({first.device.get(), second.device.get()}, options),
       StatusCode::kResourceExhausted, "out of memory");
@@ -559,6 +560,15 @@ void TestOutOfMemory(Random* random) {
   ExpectError(
       refused.Init(none, BatchMemory::kDevice, {features[0]}, 1, nullptr),
       StatusCode::kResourceExhausted, "a batch of ids");
+}
+
+void TestOutOfMemory(Random* random) {
+  TablePolicies admission;
+  admission.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  admission.admission.min_count = 2;
+  for (const TablePolicies& policies : {TablePolicies(), admission}) {
+    TestOutOfMemory(random, policies);
+  }
 }
 
 }  // namespace

@@ -225,15 +225,23 @@ def admission(request):
     return ADMISSIONS[request.param]
 
 
-def train(table, ids, **kwargs):
-    """Trains with one batch and returns the rows of the lookup."""
-    with tf.device("/CPU:0"):
-        optimizer = lodestar.optimizers.Adagrad(0.1)
-    with tf.GradientTape() as tape:
-        rows = table.lookup(ids, training=True, **kwargs)
-        loss = tf.reduce_sum(rows**2)
-    optimizer.apply([tape.gradient(loss, table)], [table])
-    return rows
+def trainers(*tables):
+    """Returns functions that train each table with a batch of ids."""
+
+    def trainer(table):
+        with tf.device("/CPU:0"):
+            optimizer = lodestar.optimizers.Adagrad(0.1)
+
+        def train(ids):
+            with tf.GradientTape() as tape:
+                rows = table.lookup(ids, training=True)
+                loss = tf.reduce_sum(rows**2)
+            optimizer.apply([tape.gradient(loss, table)], [table])
+            return rows
+
+        return train
+
+    return [trainer(table) for table in tables]
 
 
 def assert_same_pending(a, b, ids):
@@ -250,13 +258,14 @@ def assert_same_pending(a, b, ids):
 
 def test_admission(devices, rng, admission):
     cpu, gpu = pair(devices, admission=admission, eviction=lodestar.MaxAge(2))
+    train_cpu, train_gpu = trainers(cpu, gpu)
     ids = some_ids(rng, (40,))
     for step in range(6):
         batch = ids[: 30 if step < 4 else 5].reshape([-1, 5])
         for t in (cpu, gpu):
             t.set_step(step)
             t.lookup(batch[:2], training=True)  # two lookups in a step
-        np.testing.assert_array_equal(train(cpu, batch), train(gpu, batch))
+        np.testing.assert_array_equal(train_cpu(batch), train_gpu(batch))
         assert_same_pending(cpu, gpu, np.unique(ids))
         assert cpu.evict() == gpu.evict()
         assert_same_pending(cpu, gpu, np.unique(ids))
@@ -307,11 +316,12 @@ def test_shared_rows(rng, tmp_path, shared, dtype):
         admission=lodestar.MinCount(2),
         dtype=dtype,
     )
+    train_cpu, train_gpu = trainers(cpu, gpu)
     for step in range(4):
         ids = some_ids(rng, (8, 6))
         for t in (cpu, gpu):
             t.set_step(step)
-        np.testing.assert_array_equal(train(cpu, ids), train(gpu, ids))
+        np.testing.assert_array_equal(train_cpu(ids), train_gpu(ids))
         assert_same_pending(cpu, gpu, np.unique(ids))
         asked = some_ids(rng, (3, 4))
         for combiner in (None, "mean", "max"):

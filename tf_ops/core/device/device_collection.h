@@ -50,9 +50,9 @@ class DeviceCollection {
 
   // Deduplicates the ids of each table. Waits.
   Status Unique();
-  // Finds or creates the rows of the unique ids; store[t] holds table t. Call
-  // after Unique. Allocates all memory, also for Lookup and Count, before it
-  // changes a table; tables with a cap or admission allocate more later.
+  // Finds or creates the rows of the unique ids in all tables or in none;
+  // store[t] holds table t. Call after Unique. Allocates all memory, also for
+  // Lookup and Count, before it changes a table.
   Status FindOrInsert(const std::vector<DeviceStore*>& stores,
                       const LookupOptions& options);
 

@@ -1,5 +1,12 @@
 // DeviceStore: creating, overwriting and removing rows.
 
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <vector>
+
 #include "tf_ops/core/device/device_admission.h"
 #include "tf_ops/core/device/device_batch.h"
 #include "tf_ops/core/device/device_index.h"
@@ -409,16 +416,34 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
                     "insert");
 }
 
-Status DeviceStore::FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
-                                 const InsertOptions& options,
-                                 const Outputs& outputs) {
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  PlannedInsert plan;
-  LODESTAR_RETURN_IF_ERROR(PlanInsert(on, unique_ids, options, &plan));
-  LODESTAR_RETURN_IF_ERROR(CommitInsert(on, plan, {}, outputs));
-  return turn.End();
+Status DeviceStore::FindOrInsert(const DeviceStream& on,
+                                 Span<const TableInsert> tables) try {
+  // All callers lock tables in the same order.
+  std::vector<TableInsert> inserts(tables.begin(), tables.end());
+  std::sort(inserts.begin(), inserts.end(),
+            [](const TableInsert& a, const TableInsert& b) {
+              return std::less<>()(a.store, b.store);
+            });
+  std::deque<std::unique_lock<Mutex>> locks;
+  std::deque<StreamTurn> turns;
+  std::vector<PlannedInsert> plans(inserts.size());
+  for (const TableInsert& insert : inserts) {
+    locks.emplace_back(insert.store->mutex_);
+    turns.emplace_back(&insert.store->order_, on.stream, StreamTurn::kWrite);
+    LODESTAR_RETURN_IF_ERROR(turns.back().begun());
+  }
+  for (size_t t = 0; t < inserts.size(); ++t) {
+    LODESTAR_RETURN_IF_ERROR(inserts[t].store->PlanInsert(
+        on, inserts[t].unique_ids, inserts[t].options, &plans[t]));
+  }
+  for (size_t t = 0; t < inserts.size(); ++t) {
+    LODESTAR_RETURN_IF_ERROR(
+        inserts[t].store->CommitInsert(on, plans[t], {}, inserts[t].outputs));
+  }
+  for (StreamTurn& turn : turns) LODESTAR_RETURN_IF_ERROR(turn.End());
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the rows of a batch.");
 }
 
 Status DeviceStore::Lookup(const TableLookup& lookup,

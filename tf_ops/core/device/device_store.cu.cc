@@ -354,15 +354,6 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   return ReserveRows(on, missing);
 }
 
-Status DeviceStore::ReserveFor(const DeviceStream& on, const Ids& unique_ids) {
-  MutexLock lock(&mutex_);
-  if (admission_.any()) return Status();
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique_ids));
-  return turn.End();
-}
-
 Status DeviceStore::Reserve(const DeviceStream& on, int64_t rows,
                             int64_t cells) {
   MutexLock lock(&mutex_);

@@ -138,12 +138,23 @@ class DeviceStore final : public Table {
     void* rows = nullptr;      // [N, dim]: its row, if it has one now
   };
   static constexpr uint32_t kNoRow = 0xffffffffu;
-  // Allocates room for the new ones among the ids, so that a following
-  // FindOrInsert does not fail for lack of memory, except in a table with
-  // admission or a cap.
-  Status ReserveFor(const DeviceStream& on, const Ids& unique_ids);
+  // A call for one of several tables.
+  struct TableInsert {
+    DeviceStore* store = nullptr;
+    Ids unique_ids;
+    InsertOptions options;
+    Outputs outputs;
+  };
+  // Finds or creates rows in all of the tables or in none. Requires: the tables
+  // are different. Locks all of them. Tables with admission or a cap wait.
+  static Status FindOrInsert(const DeviceStream& on,
+                             Span<const TableInsert> tables)
+      LODESTAR_NO_THREAD_SAFETY_ANALYSIS;
   Status FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
-                      const InsertOptions& options, const Outputs& outputs);
+                      const InsertOptions& options, const Outputs& outputs) {
+    const TableInsert insert = {this, unique_ids, options, outputs};
+    return FindOrInsert(on, {&insert, 1});
+  }
   // Sets rows[i] to the row of ids[i] at refs[positions[i]], or at refs[i]
   // without positions, if it is still there. Position -1 reads zeros.
   Status ReadRows(const DeviceStream& on, const Ids& ids,
