@@ -83,7 +83,7 @@ void TestEachAllocation(Random* random) {
 
   struct Call {
     const char* name;
-    int64_t max_rows;
+    TablePolicies policies;
     // Whether host allocations fail too. Calls that evict rows have none of
     // their own, but the emulation of a sort has.
     bool on_both;
@@ -96,24 +96,52 @@ void TestEachAllocation(Random* random) {
   const auto host_lookup = [&](EmbeddingStore* host) {
     return host->FindOrInsert(ids, insert, refs, nullptr);
   };
+  TablePolicies cap, min_count, sketch, shared;
+  shared.shared_rows = 5;
+  cap.eviction.max_rows = 900;
+  min_count.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  min_count.admission.min_count = 2;
+  sketch.admission.kind = AdmissionPolicy::Kind::kCountingBloom;
+  sketch.admission.min_count = 2;
+  sketch.admission.num_counters = 2000;
+  sketch.admission.num_hashes = 3;
+  const auto counting_lookup = [&](Tables* tables, const DeviceStream& on) {
+    LookupOptions counting = insert;
+    counting.count_frequency = true;
+    return tables->device->FindOrInsert(
+        on, batch, DeviceStore::InsertOptions(counting), {});
+  };
+  const auto host_counting_lookup = [&](EmbeddingStore* host) {
+    LookupOptions counting = insert;
+    counting.count_frequency = true;
+    return host->FindOrInsert(ids, counting, refs, nullptr);
+  };
+  const auto update = [&](Tables* tables, const DeviceStream& on) {
+    TableUpdate update =
+        tables->UpdateOf(device_ids.data(), n, device_floats.data());
+    update.optimizer = "adagrad";
+    update.hyperparameters = numbers;
+    update.slot_inits = inits;
+    update.create_missing = true;
+    return tables->UpdateDevice(on, update);
+  };
+  const auto host_update = [&](EmbeddingStore* host) {
+    return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true, 0,
+                       nullptr);
+  };
   const Call calls[] = {
-      {"lookup", 0, true, lookup, host_lookup},
-      {"lookup under a cap", 900, false, lookup, host_lookup},
-      {"update", 0, true,
-       [&](Tables* tables, const DeviceStream& on) {
-         TableUpdate update =
-             tables->UpdateOf(device_ids.data(), n, device_floats.data());
-         update.optimizer = "adagrad";
-         update.hyperparameters = numbers;
-         update.slot_inits = inits;
-         update.create_missing = true;
-         return tables->UpdateDevice(on, update);
-       },
-       [&](EmbeddingStore* host) {
-         return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true,
-                            0, nullptr);
-       }},
-      {"assignment", 0, true,
+      {"lookup", {}, true, lookup, host_lookup},
+      {"lookup under a cap", cap, false, lookup, host_lookup},
+      {"lookup with a minimum count", min_count, true, counting_lookup,
+       host_counting_lookup},
+      {"lookup with a sketch", sketch, true, counting_lookup,
+       host_counting_lookup},
+      {"update", {}, true, update, host_update},
+      {"update with shared rows", shared, true, update, host_update},
+      {"update with a minimum count", min_count, true, update, host_update},
+      {"assignment",
+       {},
+       true,
        [&](Tables* tables, const DeviceStream& on) {
          return tables->device->InsertOrAssign({device_ids.data(), n},
                                                device_floats.data(), on);
@@ -121,12 +149,16 @@ void TestEachAllocation(Random* random) {
        [&](EmbeddingStore* host) {
          return host->InsertOrAssign(ids, floats.data(), nullptr);
        }},
-      {"import", 0, true,
+      {"import",
+       {},
+       true,
        [&](Tables* tables, const DeviceStream& on) {
          return tables->device->Import(view, on);
        },
        [&](EmbeddingStore* host) { return host->Import(view, nullptr); }},
-      {"eviction", 0, false,
+      {"eviction",
+       {},
+       false,
        [&](Tables* tables, const DeviceStream& on) {
          return tables->device->Evict(evict, &rows, on);
        },
@@ -141,9 +173,8 @@ void TestEachAllocation(Random* random) {
           StrCat(call.name, ", allocation ", failures, " fails");
       CudaAllocator cuda;
       FailingAllocator allocator(&cuda);
-      EvictionPolicy policy;
-      policy.max_rows = call.max_rows;
-      Tables tables(kWidth, RowType::kFloat32, "normal", policy, &allocator);
+      Tables tables(kWidth, RowType::kFloat32, "normal", call.policies,
+                    &allocator);
       FailingAllocator memory(tables.memory.get());
       const DeviceStream on = {tables.stream, &memory};
       tables.FindOrInsert(old_ids, true, true, what);

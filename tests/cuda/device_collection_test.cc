@@ -20,7 +20,6 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/device/device_block.h"
 #include "tf_ops/core/device/device_csr.h"
 #include "tf_ops/core/device/device_features.h"
 #include "tf_ops/core/device/staging_buffer.h"
@@ -270,7 +269,8 @@ class Comparison {
   }
 
   void InsertOnDevice(DeviceCollection* device) {
-    DeviceStore::InsertOptions options;
+    LookupOptions options;
+    options.insert = true;
     options.count_frequency = true;
     ExpectOk(device->FindOrInsert(
                  {tables_[0]->device.get(), tables_[1]->device.get()}, options),
@@ -507,7 +507,9 @@ void TestParts(Random* random) {
             device.Init(tables.on, kMemories[p], {feature}, 1, nullptr);
         if (status.ok()) status = device.Unique();
         if (status.ok()) {
-          status = device.FindOrInsert({tables.device.get()}, {});
+          LookupOptions options;
+          options.insert = true;
+          status = device.FindOrInsert({tables.device.get()}, options);
         }
         const DeviceBuffer<float> out(bags * kDim);
         if (status.ok()) {
@@ -527,10 +529,10 @@ void TestParts(Random* random) {
   }
 }
 
-void TestOutOfMemory(Random* random) {
+void TestOutOfMemory(Random* random, const TablePolicies& policies) {
   LimitedAllocator limited(int64_t{1} << 40);
-  Tables first(8, RowType::kFloat32, "uniform");
-  Tables second(8, RowType::kFloat32, "uniform", EvictionPolicy(), &limited);
+  Tables first(8, RowType::kFloat32, "uniform", policies);
+  Tables second(8, RowType::kFloat32, "uniform", policies, &limited);
   limited.Allow(limited.used());
   Ids ids = SomeIds(random, 50000, 50000);
   DeviceCollection::Feature features[2];
@@ -543,8 +545,11 @@ void TestOutOfMemory(Random* random) {
                        {features[0], features[1]}, 2, nullptr),
            "memory");
   ExpectOk(device.Unique(), "memory");
+  LookupOptions options;
+  options.insert = true;
+  options.count_frequency = true;
   ExpectError(
-      device.FindOrInsert({first.device.get(), second.device.get()}, {}),
+      device.FindOrInsert({first.device.get(), second.device.get()}, options),
       StatusCode::kResourceExhausted, "out of memory");
   first.ExpectSameTable("the table beside one without memory is as it was");
   second.ExpectSameTable("the table without memory is as it was");
@@ -555,6 +560,15 @@ void TestOutOfMemory(Random* random) {
   ExpectError(
       refused.Init(none, BatchMemory::kDevice, {features[0]}, 1, nullptr),
       StatusCode::kResourceExhausted, "a batch of ids");
+}
+
+void TestOutOfMemory(Random* random) {
+  TablePolicies admission;
+  admission.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  admission.admission.min_count = 2;
+  for (const TablePolicies& policies : {TablePolicies(), admission}) {
+    TestOutOfMemory(random, policies);
+  }
 }
 
 }  // namespace

@@ -231,7 +231,9 @@ void TestOptimizers(Random* random) {
 void TestPooling(Random* random) {
   for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
     for (const int64_t dim : {1, 17, 64}) {
-      Tables tables(dim, type, "normal");
+      TablePolicies policies;
+      policies.shared_rows = 50;
+      Tables tables(dim, type, "normal", policies);
       const Ids ids = SomeIds(random, 3000, 600);
       Ids known = UniqueOf(ids);
       known.resize(known.size() / 2);
@@ -246,6 +248,7 @@ void TestPooling(Random* random) {
         w = static_cast<float>(Draw(random, -2, 8)) / 4;
       }
       const int64_t padding_id = ids[7];
+      const int64_t default_id = 123456789;  // has no row
       for (const auto combiner :
            {Combiner::kSum, Combiner::kMean, Combiner::kSqrtn, Combiner::kMax,
             Combiner::kFirst, Combiner::kLast}) {
@@ -267,11 +270,15 @@ void TestPooling(Random* random) {
           device_bags.weights = weighted ? device_weights.data() : nullptr;
           device_bags.combiner = combiner;
           device_bags.padding_id = &padding_id;
-          ExpectOk(tables.device->Pool(
-                       tables.on, {device_ids.data(), 3000, nullptr},
-                       device_bags, {Missing::Kind::kInitial, nullptr},
-                       pooled.data(), is_max ? winners.data() : nullptr),
-                   what);
+          device_bags.default_id = &default_id;
+          Missing missing;
+          missing.kind =
+              weighted ? Missing::Kind::kShared : Missing::Kind::kInitial;
+          ExpectOk(
+              tables.device->Pool(tables.on, {device_ids.data(), 3000, nullptr},
+                                  device_bags, missing, pooled.data(),
+                                  is_max ? winners.data() : nullptr),
+              what);
           REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
           Bags host_bags;
           host_bags.ids = ids;
@@ -279,10 +286,9 @@ void TestPooling(Random* random) {
           if (weighted) host_bags.weights = weights;
           host_bags.combiner = combiner;
           host_bags.padding_id = &padding_id;
+          host_bags.default_id = &default_id;
           std::vector<char> wanted(bags * tables.row_bytes());
           std::vector<int64_t> wanted_winners(bags * dim);
-          Missing missing;
-          missing.kind = Missing::Kind::kInitial;
           PoolFind({tables.host.get(), missing}, host_bags, wanted.data(),
                    is_max ? wanted_winners.data() : nullptr);
           Expect(pooled.Download() == wanted, what);
@@ -332,7 +338,9 @@ void TestCap(Random* random) {
     policy.max_rows = Draw(random, 1, 900);
     policy.order = round % 2 == 0 ? EvictionPolicy::Order::kLru
                                   : EvictionPolicy::Order::kLfu;
-    Tables tables(5, RowType::kFloat32, "normal", policy);
+    TablePolicies policies;
+    policies.eviction = policy;
+    Tables tables(5, RowType::kFloat32, "normal", policies);
     for (int64_t step = 0; step < 8; ++step) {
       tables.host->SetStep(step / 2);
       tables.device->SetStep(step / 2);
@@ -464,8 +472,7 @@ void TestReplacement(Random* random) {
   }
 }
 
-// What a table on a GPU does not have is an error with one text.
-void TestUnsupported(Random*) {
+void TestOptions(Random*) {
   Tables tables(2, RowType::kFloat32, "zeros");
   DeviceStore::Options options;
   options.dim = 2;
@@ -476,11 +483,6 @@ void TestUnsupported(Random*) {
                             tables.on, &store),
         code, message);
   };
-  options.policies.shared_rows = 3;
-  expect(StatusCode::kUnimplemented,
-         "a table on a GPU does not support shared rows; place");
-  options.policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
-  expect(StatusCode::kUnimplemented, "does not support admission");
   options.policies.eviction.max_rows = -1;
   expect(StatusCode::kInvalidArgument, "`max_rows` must be at least 0");
 }
@@ -506,7 +508,7 @@ void TestInspect(Random* random) {
 // A table without memory to grow is unchanged.
 void TestOutOfMemory(Random* random) {
   LimitedAllocator limited(int64_t{2} << 20);
-  Tables tables(64, RowType::kFloat32, "normal", EvictionPolicy(), &limited);
+  Tables tables(64, RowType::kFloat32, "normal", TablePolicies(), &limited);
   const Ids few = UniqueOf(SomeIds(random, 1000, 800));
   tables.FindOrInsert(few, true, true, "out of memory");
   Ids many(100000);
@@ -610,7 +612,7 @@ int main(int argc, char** argv) {
                    {"cap", TestCap},
                    {"import", TestImport},
                    {"replacement", TestReplacement},
-                   {"unsupported", TestUnsupported},
+                   {"options", TestOptions},
                    {"inspect", TestInspect},
                    {"memory", TestOutOfMemory},
                    {"streams", TestStreams}},

@@ -65,7 +65,7 @@ class LimitedAllocator final : public DeviceAllocator {
 // A stream, a table on the device and a table on the host.
 struct Tables {
   Tables(int64_t dim, RowType type, const std::string& initializer,
-         const EvictionPolicy& eviction = EvictionPolicy(),
+         const TablePolicies& policies = TablePolicies(),
          DeviceAllocator* allocator = nullptr)
       : dim(dim), type(type) {
     REQUIRE_CUDA(cudaStreamCreate(&stream));
@@ -74,7 +74,7 @@ struct Tables {
     DeviceStore::Options options;
     options.dim = dim;
     options.type = type;
-    options.policies.eviction = eviction;
+    options.policies = policies;
     ExpectOk(RowInitializer::Create(initializer, -0.5f, 0.5f, 7, 3,
                                     &options.initializer),
              "initializer");
@@ -96,28 +96,34 @@ struct Tables {
 
   void FindOrInsert(const Ids& unique, bool insert, bool count,
                     const std::string& what) {
+    LookupOptions options;
+    options.insert = insert;
+    options.count_frequency = count;
+    FindOrInsert(unique, options, what);
+  }
+  // occurrences: how often each id occurs; empty: count once per step.
+  void FindOrInsert(const Ids& unique, const LookupOptions& options,
+                    const std::string& what,
+                    const std::vector<uint32_t>& occurrences = {}) {
+    const bool count = options.count_frequency;
     const DeviceBuffer<int64_t> ids(unique);
     const DeviceBuffer<uint32_t> refs(unique.size());
     const DeviceBuffer<char> found(unique.size());
     const DeviceBuffer<char> rows(unique.size() * row_bytes(),
                                   count ? 0 : SizeOf(type));
-    DeviceStore::InsertOptions options;
-    options.insert = insert;
-    options.count_frequency = count;
+    const DeviceBuffer<uint32_t> times(occurrences);
     ExpectOk(
         device->FindOrInsert(
             on, {ids.data(), static_cast<int64_t>(unique.size()), nullptr},
-            options,
+            DeviceStore::InsertOptions(
+                options, occurrences.empty() ? nullptr : times.data()),
             {refs.data(), reinterpret_cast<bool*>(found.data()), rows.data()}),
         what);
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
     std::vector<RowRef> host_refs(unique.size());
     std::vector<char> resident(unique.size());
-    LookupOptions host_options;
-    host_options.insert = insert;
-    host_options.count_frequency = count;
-    ExpectOk(host->FindOrInsert(unique, host_options, host_refs, nullptr,
-                                resident.data()),
+    ExpectOk(host->FindOrInsert(unique, options, host_refs, nullptr,
+                                resident.data(), occurrences),
              what + " on the host");
     Expect(found.Download() == resident, what + ": which ids had rows");
     const std::vector<uint32_t> got = refs.Download();
@@ -126,7 +132,7 @@ struct Tables {
       right = right && (got[i] != DeviceStore::kNoRow) == host_refs[i].found();
     }
     Expect(right, what + ": which ids have rows");
-    if (insert) {
+    if (options.insert) {
       std::vector<char> wanted(unique.size() * row_bytes());
       host->Find(unique, nullptr, Missing(), wanted.data(), nullptr, nullptr);
       Expect(rows.Download() == wanted, what + ": rows that came out");
@@ -181,6 +187,14 @@ struct Tables {
                got.optimizer.slot_names == wanted.optimizer.slot_names,
            what + ": optimizer");
     Expect(got.step == wanted.step, what + ": step");
+    Expect(got.pending_ids == wanted.pending_ids &&
+               got.pending_sightings == wanted.pending_sightings &&
+               got.pending_last_seen == wanted.pending_last_seen,
+           what + ": pending ids");
+    Expect(got.sketch == wanted.sketch, what + ": sketch");
+    Expect(got.shared_values == wanted.shared_values &&
+               got.shared_slots == wanted.shared_slots,
+           what + ": shared rows");
     if (tolerance == 0) {
       Expect(got.values == wanted.values, what + ": exported rows");
       Expect(got.slots == wanted.slots, what + ": exported slots");

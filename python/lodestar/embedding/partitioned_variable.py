@@ -36,11 +36,12 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
         super().__init__(output_dim, *args, devices=devices, **kwargs)
 
     def _make_parts(self) -> tuple[TablePart, ...]:
-        if self.shared_rows:
+        on_one_gpu = len(self._devices) == 1 and on_gpu(self._devices[0])
+        if self.shared_rows and not on_one_gpu:
             raise NotImplementedError(
                 f"The table '{self.name}' has "
-                f"default_row={self._shared_rows!r}, which `devices` does not "
-                "support. Use default_row='initial' or a vector."
+                f"default_row={self._shared_rows!r}, which `devices` supports "
+                "for a single GPU only. Use default_row='initial' or a vector."
             )
         attributes = self._attributes()
         check_library(self.name, self._devices)

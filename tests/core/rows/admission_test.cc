@@ -16,12 +16,6 @@ uint32_t TagOf(int64_t id) {
   return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) >> 32);
 }
 
-TEST(SaturatingAddTest, Saturates) {
-  EXPECT_EQ(SaturatingAdd(3, 4), 7u);
-  EXPECT_EQ(SaturatingAdd(0xfffffffe, 1), 0xffffffffu);
-  EXPECT_EQ(SaturatingAdd(0xfffffffe, 2), 0xffffffffu);
-}
-
 TEST(PendingIdsTest, AgreesWithAModel) {
   EpochDomain epochs;
   PendingIds pending(&epochs);

@@ -212,6 +212,132 @@ def test_eviction(rng, eviction):
         assert a[name] == b[name], name
 
 
+ADMISSIONS = {
+    "step": lodestar.MinCount(3),
+    "occurrence": lodestar.MinCount(4, unit="occurrence"),
+    "bloom": lodestar.CountingBloom(2, 0.01, 1000),
+}
+
+
+@pytest.fixture(params=ADMISSIONS)
+def admission(request):
+    """Returns an admission policy."""
+    return ADMISSIONS[request.param]
+
+
+def trainers(*tables):
+    """Returns functions that train each table with a batch of ids."""
+
+    def trainer(table):
+        with tf.device("/CPU:0"):
+            optimizer = lodestar.optimizers.Adagrad(0.1)
+
+        def train(ids):
+            with tf.GradientTape() as tape:
+                rows = table.lookup(ids, training=True)
+                loss = tf.reduce_sum(rows**2)
+            optimizer.apply([tape.gradient(loss, table)], [table])
+            return rows
+
+        return train
+
+    return [trainer(table) for table in tables]
+
+
+def assert_same_pending(a, b, ids):
+    """Checks that both tables have the same waiting ids and counters."""
+    assert_same(a, b)
+    a_ids, b_ids = a.inspect(ids), b.inspect(ids)
+    assert a_ids.states == b_ids.states
+    np.testing.assert_array_equal(a_ids.frequencies, b_ids.frequencies)
+    np.testing.assert_array_equal(a_ids.last_seen, b_ids.last_seen)
+    a, b = a.stats(), b.stats()
+    for name in ("rows", "pending", "admitted", "misses", "gradients_dropped"):
+        assert a[name] == b[name], name
+
+
+def test_admission(devices, rng, admission):
+    cpu, gpu = pair(devices, admission=admission, eviction=lodestar.MaxAge(2))
+    train_cpu, train_gpu = trainers(cpu, gpu)
+    ids = some_ids(rng, (40,))
+    for step in range(6):
+        batch = ids[: 30 if step < 4 else 5].reshape([-1, 5])
+        for t in (cpu, gpu):
+            t.set_step(step)
+            t.lookup(batch[:2], training=True)  # two lookups in a step
+        np.testing.assert_array_equal(train_cpu(batch), train_gpu(batch))
+        assert_same_pending(cpu, gpu, np.unique(ids))
+        assert cpu.evict() == gpu.evict()
+        assert_same_pending(cpu, gpu, np.unique(ids))
+    assert 0 < gpu.stats()["rows"] < len(np.unique(ids))
+    cpu.load_rows(gpu.export())
+    for t in (cpu, gpu):
+        t.clear()
+    assert_same_pending(cpu, gpu, np.unique(ids))
+
+
+def test_admission_in_bags(devices, rng, admission):
+    cpu, gpu = pair(devices, admission=admission)
+    for step in range(4):
+        ids = tf.RaggedTensor.from_row_lengths(
+            rng.integers(0, 30, (20,)), [4, 0, 9, 7]
+        )
+        for t in (cpu, gpu):
+            t.set_step(step)
+            t.lookup(ids, combiner="sum", training=True)
+        assert_same_pending(cpu, gpu, np.arange(30))
+
+
+@pytest.mark.parametrize("to_gpu", [True, False])
+def test_checkpoints_have_waiting_ids(
+    devices, rng, tmp_path, admission, to_gpu
+):
+    cpu, gpu = pair(devices, admission=admission)
+    source, target = (cpu, gpu) if to_gpu else (gpu, cpu)
+    ids = some_ids(rng, (40,))
+    source.lookup(ids, training=True)
+    path = tf.train.Checkpoint(table=source).save(str(tmp_path / "saved"))
+    tf.train.Checkpoint(table=target).restore(path).assert_consumed()
+    for step in range(4):
+        assert_same(source, target)
+        for t in (cpu, gpu):
+            t.set_step(step)
+            t.lookup(ids[10 * step :], training=True)
+    assert source.stats()["rows"] > 0
+    assert_same(source, target)
+
+
+@pytest.mark.parametrize("shared", [1, 3])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64])
+def test_shared_rows(rng, tmp_path, shared, dtype):
+    cpu, gpu = pair(
+        ["/GPU:0"],
+        default_row=lodestar.SharedRows(shared),
+        admission=lodestar.MinCount(2),
+        dtype=dtype,
+    )
+    train_cpu, train_gpu = trainers(cpu, gpu)
+    for step in range(4):
+        ids = some_ids(rng, (8, 6))
+        for t in (cpu, gpu):
+            t.set_step(step)
+        np.testing.assert_array_equal(train_cpu(ids), train_gpu(ids))
+        assert_same_pending(cpu, gpu, np.unique(ids))
+        asked = some_ids(rng, (3, 4))
+        for combiner in (None, "mean", "max"):
+            np.testing.assert_array_equal(
+                cpu.lookup(asked, combiner=combiner, training=False),
+                gpu.lookup(asked, combiner=combiner, training=False),
+            )
+    path = tf.train.Checkpoint(table=gpu).save(str(tmp_path / "saved"))
+    for t in (cpu, gpu):
+        t.clear()
+    assert_same(cpu, gpu)
+    tf.train.Checkpoint(table=cpu).restore(path).assert_consumed()
+    gpu.import_all(cpu.export_all())
+    assert_same(cpu, gpu)
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("to_gpu", [True, False])
 def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu, asynchronous):
@@ -367,10 +493,8 @@ def test_the_device_scope_places_rows(rng):
 
 
 def test_what_a_gpu_does_not_have_is_said():
-    with pytest.raises(
-        tf.errors.UnimplementedError, match="not support admission"
-    ):
-        table(["/GPU:0"], admission=lodestar.MinCount(2))
+    with pytest.raises(NotImplementedError, match="for a single GPU only"):
+        table(["/GPU:0", "/GPU:1"], default_row=lodestar.SharedRows(2))
     with pytest.raises(ValueError, match=r"'/GPU:7' does not exist, only"):
         table(["/GPU:7"])
     with pytest.raises(ValueError, match="is not a CPU or GPU"):

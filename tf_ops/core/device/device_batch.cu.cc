@@ -93,6 +93,12 @@ __global__ void WritePositionsKernel(UniqueCall call) {
       cell == kNone ? -1 : static_cast<int64_t>(call.owners[cell]);
 }
 
+__global__ void CountPositionsKernel(const int64_t* positions, int64_t count,
+                                     uint32_t* occurrences) {
+  const int64_t i = ThreadNumber();
+  if (i < count && positions[i] >= 0) atomicAdd(occurrences + positions[i], 1u);
+}
+
 }  // namespace
 
 Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
@@ -144,6 +150,18 @@ Status DeviceBatch::Copy(const DeviceStream& on, int64_t count,
       CopyOnDevice(on, unique_.data(),
                    count * static_cast<int64_t>(sizeof(int64_t)), unique_ids));
   return CopyOnDevice(on, positions_.data(), positions_.bytes(), positions);
+}
+
+Status DeviceBatch::CountOccurrences(const DeviceStream& on, int64_t count,
+                                     DeviceArray<uint32_t>* occurrences) const {
+  constexpr const char* kFor = "the occurrences of ids";
+  LODESTAR_RETURN_IF_ERROR(occurrences->Allocate(on.memory, count, kFor));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(occurrences->data(), 0, occurrences->bytes(), on.stream));
+  return CudaStatus(
+      Launch(CountPositionsKernel, positions_.size(), on.stream,
+             positions_.data(), positions_.size(), occurrences->data()),
+      kFor);
 }
 
 Status DeviceBatch::Count(const DeviceStream& on, int64_t* count,

@@ -36,6 +36,9 @@ class DeviceBatch {
   // Copies the first `count` unique ids, and the positions.
   Status Copy(const DeviceStream& on, int64_t count, int64_t* unique_ids,
               int64_t* positions) const;
+  // Counts how often each of the `count` unique ids occurs.
+  Status CountOccurrences(const DeviceStream& on, int64_t count,
+                          DeviceArray<uint32_t>* occurrences) const;
   // Gets the number of unique ids and, if `padding` is not null, the number of
   // padding ids. Waits for the device.
   Status Count(const DeviceStream& on, int64_t* count,

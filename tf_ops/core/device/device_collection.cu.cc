@@ -102,12 +102,9 @@ Status DeviceCollection::Unique() {
   return Status();
 }
 
-Status DeviceCollection::FindOrInsert(
-    const std::vector<DeviceStore*>& stores,
-    const DeviceStore::InsertOptions& options) {
-  const auto unique = [](const Table& table) {
-    return DeviceStore::Ids{table.batch.ids().data, table.num_unique, nullptr};
-  };
+Status DeviceCollection::FindOrInsert(const std::vector<DeviceStore*>& stores,
+                                      const LookupOptions& options) {
+  std::vector<DeviceStore::TableInsert> inserts;
   int64_t most_ids = 1;
   int64_t most_unique = 1;
   for (const Part& part : parts_) most_ids = std::max(most_ids, part.num_ids);
@@ -127,16 +124,17 @@ Status DeviceCollection::FindOrInsert(
         table.refs.Allocate(on_.memory, size, "row locations"));
     LODESTAR_RETURN_IF_ERROR(
         table.resident.Allocate(on_.memory, size, "row locations"));
-    if (!options.insert) continue;
-    LODESTAR_RETURN_IF_ERROR(stores[t]->ReserveFor(on_, unique(table)));
+    if (stores[t]->counts_occurrences()) {
+      LODESTAR_RETURN_IF_ERROR(table.batch.CountOccurrences(
+          on_, table.num_unique, &table.occurrences));
+    }
+    inserts.push_back(
+        {stores[t],
+         {table.batch.ids().data, table.num_unique, nullptr},
+         DeviceStore::InsertOptions(options, table.occurrences.data()),
+         {table.refs.data(), table.resident.data(), nullptr}});
   }
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    const Table& table = tables_[t];
-    LODESTAR_RETURN_IF_ERROR(stores[t]->FindOrInsert(
-        on_, unique(table), options,
-        {table.refs.data(), table.resident.data(), nullptr}));
-  }
-  return Status();
+  return DeviceStore::FindOrInsert(on_, inserts);
 }
 
 Status DeviceCollection::Lookup(int f, DeviceStore* store,

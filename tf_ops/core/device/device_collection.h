@@ -50,11 +50,11 @@ class DeviceCollection {
 
   // Deduplicates the ids of each table. Waits.
   Status Unique();
-  // Finds or creates the rows of the unique ids; store[t] holds table t. Call
-  // after Unique. Allocates all memory, also for Lookup and Count, before it
-  // changes a table; tables with a cap allocate more later.
+  // Finds or creates the rows of the unique ids in all tables or in none;
+  // store[t] holds table t. Call after Unique. Allocates all memory, also for
+  // Lookup and Count, before it changes a table.
   Status FindOrInsert(const std::vector<DeviceStore*>& stores,
-                      const DeviceStore::InsertOptions& options);
+                      const LookupOptions& options);
 
   // Rows of feature f: [B, D] or [N, D]. winners: see DeviceStore::Pool. After
   // FindOrInsert, uses the rows that it found; else searches.
@@ -82,8 +82,9 @@ class DeviceCollection {
     DeviceBatch batch;
     int64_t num_unique = 0;
     int64_t num_padding = 0;
-    DeviceArray<uint32_t> refs;  // [num_unique]
-    DeviceArray<bool> resident;  // [num_unique]: had a row before
+    DeviceArray<uint32_t> refs;         // [num_unique]
+    DeviceArray<bool> resident;         // [num_unique]: had a row before
+    DeviceArray<uint32_t> occurrences;  // [num_unique], if they count
   };
   // State of a feature on the device.
   struct Part {

@@ -53,7 +53,7 @@ class NonfiniteRows {
   // Gets their number and the id of the first one. Waits.
   Status Count(const DeviceStream& on, int64_t* count, int64_t* first_id) const;
   // [count]
-  const bool* flags() const { return flags_.data(); }
+  bool* flags() const { return flags_.data(); }
 
  private:
   DeviceStore::Ids ids_;

@@ -1,11 +1,21 @@
 // DeviceStore: creating, overwriting and removing rows.
 
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "tf_ops/core/device/device_admission.h"
 #include "tf_ops/core/device/device_batch.h"
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/core/device/device_rows.h"
+#include "tf_ops/core/device/device_sort.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/device/row_transfer.h"
+#include "tf_ops/core/rows/admission_rule.h"
 
 namespace lodestar {
 namespace {
@@ -24,8 +34,19 @@ struct InsertCall {
   // Values to assign: row from[i] of `values`, or row i without `from`.
   const int64_t* from;
   const void* values;
+  const uint32_t* frequencies;  // of new rows; null: this occurrence
   uint32_t* refs;
   bool* found;
+
+  // How often id i occurs, or by how much it counts.
+  __device__ uint32_t Times(int64_t i) const {
+    return options.occurrences == nullptr ? 1 : options.occurrences[i];
+  }
+  __device__ void Count(DeviceRowMeta* meta, int64_t i) const {
+    if (options.occurrences == nullptr) return CountOccurrence(meta, now);
+    meta->last_seen = now;
+    meta->frequency = SaturatingAdd(meta->frequency, Times(i));
+  }
 };
 
 // The action on an id's row, stored in the low bits of its address.
@@ -72,10 +93,13 @@ __global__ void __launch_bounds__(kBlock, 4)
   if (was || is_new) {
     row = static_cast<uint32_t>(value);
     if (is_new) {
-      *call.rows.meta(row) = {id, call.now,
-                              call.options.count_frequency ? 1u : 0u, 1u};
-    } else if (call.options.count_frequency) {
-      CountOccurrence(call.rows.meta(row), call.now);
+      const uint32_t frequency = call.frequencies != nullptr
+                                     ? call.frequencies[i]
+                                 : call.options.count_frequency ? call.Times(i)
+                                                                : 0;
+      *call.rows.meta(row) = {id, call.now, frequency, 1u};
+    } else if (call.options.count_frequency && call.options.count_resident) {
+      call.Count(call.rows.meta(row), i);
     }
     what = SourceOf(call.rows.values(row)) +
            (call.values != nullptr ? kAssign
@@ -149,7 +173,7 @@ __global__ void __launch_bounds__(kBlock, 4)
 }
 
 // Ends a call that allocated or freed rows.
-__global__ void SettleKernel(DeviceTableState* state, bool by_lookup,
+__global__ void SettleKernel(DeviceTableState* state, bool admission,
                              bool evicted) {
   if (ThreadNumber() != 0) return;
   (evicted ? state->events[Event::kEvicted] : state->events[Event::kRemoved]) +=
@@ -162,7 +186,7 @@ __global__ void SettleKernel(DeviceTableState* state, bool by_lookup,
   state->rows -= state->freed;
   state->cells += taken - state->reused - state->emptied;
   state->events[Event::kInserts] += taken;
-  if (by_lookup) state->events[Event::kAdmitted] += taken;
+  if (admission) state->events[Event::kAdmitted] += taken;
   state->taken = 0;
   state->reused = 0;
   state->emptied = 0;
@@ -192,12 +216,174 @@ __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
   *rows.free(state->free_rows + place) = row;
 }
 
+// Protects rows that a call has found from eviction.
+__global__ void MarkRowsKernel(DeviceRows rows, const uint32_t* refs,
+                               int64_t count, uint32_t mark) {
+  const int64_t i = ThreadNumber();
+  if (i < count && refs[i] != DeviceStore::kNoRow) {
+    rows.meta(refs[i])->live = mark;
+  }
+}
+
+// Compacts the listed ids of a batch into a batch of their own, with their
+// sources (taken from `from` if given) and the frequencies of their rows.
+struct TakeCall {
+  const uint32_t* list;
+  int64_t count;
+  const int64_t* ids;
+  const int64_t* from;
+  const DeviceAdmission::PlannedId* planned;
+  const uint32_t* occurrences;  // to be added; null: none
+  int64_t* listed_ids;
+  int64_t* listed_from;
+  uint32_t* frequencies;
+};
+
+__global__ void TakeListedKernel(TakeCall call) {
+  const int64_t k = ThreadNumber();
+  if (k >= call.count) return;
+  const int64_t i = call.list[k];
+  call.listed_ids[k] = call.ids[i];
+  call.listed_from[k] = call.from == nullptr ? i : call.from[i];
+  call.frequencies[k] =
+      SaturatingAdd(call.planned[i].frequency,
+                    call.occurrences == nullptr ? 0 : call.occurrences[i]);
+}
+
+__global__ void PutListedKernel(const uint32_t* list, int64_t count,
+                                const uint32_t* listed_refs, uint32_t* refs) {
+  const int64_t k = ThreadNumber();
+  if (k < count) refs[list[k]] = listed_refs[k];
+}
+
+__global__ void AddRefusedKernel(DeviceTableState* state, int64_t refused) {
+  if (ThreadNumber() == 0) state->events[Event::kRefused] += refused;
+}
+
 }  // namespace
+
+Status DeviceStore::PlanInsert(const DeviceStream& on, const Ids& ids,
+                               const InsertOptions& options,
+                               PlannedInsert* plan) {
+  using Admit = LookupOptions::Admit;
+  plan->ids = ids;
+  plan->options = options;
+  if (options.admit == Admit::kNone && !admission_.any()) {
+    plan->options.insert = false;
+  }
+  if (!plan->options.insert) return Status();
+  const int64_t cap = eviction().max_rows;
+  bool binds = cap > 0 && rows_bound_ + ids.size > cap;
+  if (binds) {
+    LODESTAR_RETURN_IF_ERROR(Fetch(on));
+    binds = rows_bound_ + ids.size > cap;
+  }
+  if (!binds && !admission_.any()) return ReserveMore(on, ids);
+  plan->by_id = true;
+  constexpr const char* kFor = "an insertion";
+  LODESTAR_RETURN_IF_ERROR(plan->refs.Allocate(on.memory, ids.size, kFor));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(plan->refs.data(), 0xff, plan->refs.bytes(), on.stream));
+  InsertOptions look;
+  look.insert = false;
+  look.count_events = false;
+  look.skipped = options.skipped;
+  LODESTAR_RETURN_IF_ERROR(
+      InsertLocked(on, ids, look, {}, {plan->refs.data(), nullptr, nullptr}));
+  plan->call = {step(), options.admission, options.admit,
+                options.count_frequency, options.occurrences};
+  DeviceAdmission::Plan& admission = plan->admission;
+  LODESTAR_RETURN_IF_ERROR(admission_.PlanIds(
+      on, ids, options.skipped, plan->refs.data(), plan->call, &admission));
+  const int64_t excess = binds ? rows_bound_ + admission.num_admitted - cap : 0;
+  if (excess > 0) {
+    // Refuses the ids with the smallest mixed ids.
+    LODESTAR_RETURN_IF_ERROR(SortPairs(on, admission.num_admitted, 64,
+                                       &admission.mixed_ids, &admission.list));
+    const auto mark = [&](uint32_t what) {
+      mutex_.AssertHeld();
+      return CudaStatus(Launch(MarkRowsKernel, ids.size, on.stream, rows(),
+                               plan->refs.data(), ids.size, what),
+                        kFor);
+    };
+    EvictionPolicy by_order;
+    by_order.order = eviction().order;
+    LODESTAR_RETURN_IF_ERROR(mark(kMarkedRow));
+    const Status status =
+        FindVictims(on, by_order, excess, &plan->victims, &plan->num_victims);
+    LODESTAR_RETURN_IF_ERROR(mark(1));
+    LODESTAR_RETURN_IF_ERROR(status);
+    plan->refused = excess - plan->num_victims;
+  }
+  plan->added = admission.num_admitted - plan->refused;
+  LODESTAR_RETURN_IF_ERROR(
+      plan->listed.Allocate(on.memory, 2 * plan->added, kFor));
+  LODESTAR_RETURN_IF_ERROR(
+      plan->listed_numbers.Allocate(on.memory, 2 * plan->added, kFor));
+  LODESTAR_RETURN_IF_ERROR(admission_.Reserve(on, admission, plan->refused));
+  return ReserveRows(on, plan->added);
+}
+
+Status DeviceStore::CommitInsert(const DeviceStream& on,
+                                 const PlannedInsert& plan,
+                                 const Assigned& assigned,
+                                 const Outputs& outputs) {
+  const Ids& ids = plan.ids;
+  const InsertOptions& options = plan.options;
+  if (!plan.by_id) return InsertLocked(on, ids, options, assigned, outputs);
+  if (plan.num_victims > 0) {
+    LODESTAR_RETURN_IF_ERROR(RemoveLocked(
+        on, {plan.victims.data(), plan.num_victims, nullptr}, true));
+  }
+  if (plan.refused > 0) {
+    LODESTAR_CUDA_TRY(
+        Launch(AddRefusedKernel, 1, on.stream, state_.data(), plan.refused));
+    LODESTAR_RETURN_IF_ERROR(
+        admission_.Refuse(on, plan.admission, plan.refused));
+  }
+  LODESTAR_RETURN_IF_ERROR(
+      admission_.Commit(on, ids, plan.call, plan.admission));
+  // Counts the resident ids first, then inserts the others.
+  InsertOptions see = options;
+  see.insert = false;
+  LODESTAR_RETURN_IF_ERROR(InsertLocked(
+      on, ids, see, assigned, {plan.refs.data(), outputs.found, nullptr}));
+  TakeCall take = {};
+  take.list = plan.admission.list.data() + plan.refused;
+  take.count = plan.added;
+  take.ids = ids.data;
+  take.from = assigned.from;
+  take.planned = plan.admission.ids.data();
+  if (options.count_frequency && options.count_resident) {
+    take.occurrences = options.occurrences;
+  }
+  take.listed_ids = plan.listed.data();
+  take.listed_from = plan.listed.data() + plan.added;
+  take.frequencies = plan.listed_numbers.data();
+  uint32_t* const listed_refs = plan.listed_numbers.data() + plan.added;
+  LODESTAR_CUDA_TRY(Launch(TakeListedKernel, plan.added, on.stream, take));
+  InsertOptions insert;
+  insert.admission = options.admission;
+  insert.count_events = false;
+  LODESTAR_RETURN_IF_ERROR(
+      InsertLocked(on, {take.listed_ids, plan.added, nullptr}, insert,
+                   {take.listed_from, assigned.rows},
+                   {listed_refs, nullptr, nullptr}, take.frequencies));
+  LODESTAR_CUDA_TRY(Launch(PutListedKernel, plan.added, on.stream, take.list,
+                           plan.added, listed_refs, plan.refs.data()));
+  if (outputs.refs != nullptr) {
+    LODESTAR_RETURN_IF_ERROR(
+        CopyOnDevice(on, plan.refs.data(), plan.refs.bytes(), outputs.refs));
+  }
+  if (outputs.rows == nullptr) return Status();
+  return ReadRowsLocked(on, ids, nullptr, plan.refs.data(), {}, outputs.rows);
+}
 
 Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
                                  const InsertOptions& options,
                                  const Assigned& assigned,
-                                 const Outputs& outputs) {
+                                 const Outputs& outputs,
+                                 const uint32_t* frequencies) {
   if (ids.size == 0) return Status();
   InsertCall call = {};
   call.index = index();
@@ -210,6 +396,7 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
   call.slots = slot_fill();
   call.from = assigned.from;
   call.values = assigned.rows;
+  call.frequencies = frequencies;
   call.refs = outputs.refs;
   call.found = outputs.found;
   const int unit = UnitBytes(row_bytes(), assigned.rows, outputs.rows);
@@ -225,19 +412,38 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
   rows_bound_ += ids.size;
   cells_bound_ += ids.size;
   return CudaStatus(Launch(SettleKernel, 1, on.stream, state_.data(),
-                           options.by_lookup, false),
+                           options.admission, false),
                     "insert");
 }
 
-Status DeviceStore::FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
-                                 const InsertOptions& options,
-                                 const Outputs& outputs) {
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(
-      InsertUnderCap(on, unique_ids, options, {}, outputs));
-  return turn.End();
+Status DeviceStore::FindOrInsert(const DeviceStream& on,
+                                 Span<const TableInsert> tables) try {
+  // All callers lock tables in the same order.
+  std::vector<TableInsert> inserts(tables.begin(), tables.end());
+  std::sort(inserts.begin(), inserts.end(),
+            [](const TableInsert& a, const TableInsert& b) {
+              return std::less<>()(a.store, b.store);
+            });
+  std::deque<std::unique_lock<Mutex>> locks;
+  std::deque<StreamTurn> turns;
+  std::vector<PlannedInsert> plans(inserts.size());
+  for (const TableInsert& insert : inserts) {
+    locks.emplace_back(insert.store->mutex_);
+    turns.emplace_back(&insert.store->order_, on.stream, StreamTurn::kWrite);
+    LODESTAR_RETURN_IF_ERROR(turns.back().begun());
+  }
+  for (size_t t = 0; t < inserts.size(); ++t) {
+    LODESTAR_RETURN_IF_ERROR(inserts[t].store->PlanInsert(
+        on, inserts[t].unique_ids, inserts[t].options, &plans[t]));
+  }
+  for (size_t t = 0; t < inserts.size(); ++t) {
+    LODESTAR_RETURN_IF_ERROR(
+        inserts[t].store->CommitInsert(on, plans[t], {}, inserts[t].outputs));
+  }
+  for (StreamTurn& turn : turns) LODESTAR_RETURN_IF_ERROR(turn.End());
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the rows of a batch.");
 }
 
 Status DeviceStore::Lookup(const TableLookup& lookup,
@@ -256,9 +462,14 @@ Status DeviceStore::Lookup(const TableLookup& lookup,
       batch.Copy(on, count, unique_ids, lookup.positions.data()));
   DeviceArray<uint32_t> refs;
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, count, "row locations"));
-  LODESTAR_RETURN_IF_ERROR(FindOrInsert(on, {batch.ids().data, count, nullptr},
-                                        InsertOptions(lookup.options),
-                                        {refs.data(), nullptr, nullptr}));
+  DeviceArray<uint32_t> occurrences;
+  if (counts_occurrences()) {
+    LODESTAR_RETURN_IF_ERROR(batch.CountOccurrences(on, count, &occurrences));
+  }
+  LODESTAR_RETURN_IF_ERROR(
+      FindOrInsert(on, {batch.ids().data, count, nullptr},
+                   InsertOptions(lookup.options, occurrences.data()),
+                   {refs.data(), nullptr, nullptr}));
   CountBatch(ids.size, count, padding);
   return ReadRows(on, ids, batch.positions(), refs.data(), lookup.missing,
                   lookup.rows);
@@ -280,11 +491,20 @@ Status DeviceStore::LookupUnique(const UniqueLookup& lookup,
   }
   DeviceArray<uint32_t> refs;
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, ids.size, "row locations"));
+  DeviceArray<uint32_t> occurrences;
+  int64_t num_ids = lookup.occurrences.empty() ? ids.size : 0;
+  for (const uint32_t times : lookup.occurrences) num_ids += times;
+  LODESTAR_RETURN_IF_ERROR(occurrences.Allocate(
+      on.memory, lookup.occurrences.size(), "the occurrences of ids"));
+  if (occurrences.size() > 0) {
+    LODESTAR_CUDA_TRY(cudaMemcpyAsync(
+        occurrences.data(), lookup.occurrences.data(), occurrences.bytes(),
+        cudaMemcpyHostToDevice, on.stream));
+  }
   LODESTAR_RETURN_IF_ERROR(
-      FindOrInsert(on, ids, InsertOptions(lookup.options),
+      FindOrInsert(on, ids, InsertOptions(lookup.options, occurrences.data()),
                    {refs.data(), lookup.resident, nullptr}));
-  // Occurrences are not used, because there is no admission on GPUs.
-  CountBatch(ids.size, ids.size, 0);
+  CountBatch(num_ids, ids.size, 0);
   return ReadRows(on, ids, nullptr, refs.data(), lookup.missing, lookup.rows);
 }
 
@@ -299,9 +519,11 @@ Status DeviceStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   InsertOptions options;
   options.count_events = false;
-  options.by_lookup = false;
-  LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, batch.ids(), options,
-                                          {batch.occurrences(), rows}, {}));
+  options.admission = false;
+  PlannedInsert plan;
+  LODESTAR_RETURN_IF_ERROR(PlanInsert(on, batch.ids(), options, &plan));
+  LODESTAR_RETURN_IF_ERROR(
+      CommitInsert(on, plan, {batch.occurrences(), rows}, {}));
   return turn.End();
 }
 
@@ -334,13 +556,29 @@ Status DeviceStore::Clear(const Execution& execution) {
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));
+  LODESTAR_RETURN_IF_ERROR(admission_.Clear(on));
+  LODESTAR_RETURN_IF_ERROR(FillShared(on));
+  return turn.End();
+}
+
+Status DeviceStore::RemoveAll(const Execution& execution) {
+  const DeviceStream& on = execution.stream();
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));
+  return turn.End();
+}
+
+Status DeviceStore::RemoveAllLocked(const DeviceStream& on) {
   LODESTAR_CUDA_TRY(cudaMemsetAsync(tags_.data(), 0, tags_.bytes(), on.stream));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(entries_.data(), 0xff, entries_.bytes(), on.stream));
   LODESTAR_CUDA_TRY(Launch(ClearKernel, 1, on.stream, state_.data()));
   rows_bound_ = 0;
   cells_bound_ = 0;
-  return turn.End();
+  return Status();
 }
 
 }  // namespace lodestar

@@ -37,7 +37,8 @@ __global__ void ListRowsKernel(DeviceRows rows, uint32_t high_water,
 // Copies rows between the table and dense arrays.
 struct PieceCall {
   DeviceRows rows;
-  const uint32_t* list;
+  const uint32_t* list;  // null: rows from `first` on, without metadata
+  int64_t first;
   int64_t count;
   int64_t row_bytes;
   int64_t slot_bytes;
@@ -47,6 +48,10 @@ struct PieceCall {
   int64_t* ids;  // this and the following arrays: [count]
   int64_t* frequencies;
   int64_t* last_seen;
+
+  __device__ uint32_t Row(int64_t i) const {
+    return list == nullptr ? static_cast<uint32_t>(first + i) : list[i];
+  }
 };
 
 __device__ void CopyWords(const char* from, int64_t bytes, int lane, char* to) {
@@ -60,15 +65,15 @@ __device__ void CopyWords(const char* from, int64_t bytes, int lane, char* to) {
 __global__ void CopyOutKernel(PieceCall call) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
-  if (i >= call.count || call.list[i] == DeviceStore::kNoRow) return;
-  const uint32_t row = call.list[i];
+  if (i >= call.count || call.Row(i) == DeviceStore::kNoRow) return;
+  const uint32_t row = call.Row(i);
   CopyWords(call.rows.values(row), call.row_bytes, lane,
             call.values + i * call.row_bytes);
   for (int s = 0; s < call.num_slots; ++s) {
     CopyWords(call.rows.slot(row, s), call.slot_bytes, lane,
               call.slots + (s * call.count + i) * call.slot_bytes);
   }
-  if (lane != 0) return;
+  if (lane != 0 || call.list == nullptr) return;
   const DeviceRowMeta meta = *call.rows.meta(row);
   call.ids[i] = meta.id;
   call.frequencies[i] = meta.frequency;
@@ -79,7 +84,7 @@ __global__ void CopyInKernel(PieceCall call, SlotFill fill) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
   if (i >= call.count) return;
-  const uint32_t row = call.list[i];
+  const uint32_t row = call.Row(i);
   if (row == DeviceStore::kNoRow) return;
   CopyWords(call.values + i * call.row_bytes, call.row_bytes, lane,
             call.rows.values(row));
@@ -88,7 +93,7 @@ __global__ void CopyInKernel(PieceCall call, SlotFill fill) {
     CopyWords(call.slots + (s * call.count + i) * call.slot_bytes,
               call.slot_bytes, lane, call.rows.slot(row, s));
   }
-  if (lane != 0) return;
+  if (lane != 0 || call.list == nullptr) return;
   DeviceRowMeta* const meta = call.rows.meta(row);
   meta->last_seen = call.last_seen[i];
   meta->frequency = static_cast<uint32_t>(call.frequencies[i]);
@@ -159,10 +164,50 @@ struct Piece {
   }
 };
 
+// Number of rows per piece.
+int64_t MostRows(const PieceCall& call) {
+  return std::max<int64_t>(
+      1, kPieceBytes / (call.row_bytes + call.num_slots * call.slot_bytes));
+}
+
+// Copies `n` rows into the rows `list` of call.rows, in pieces of `most` rows.
+Status Upload(const DeviceStream& on, PieceCall call, const SlotFill& fill,
+              const uint32_t* list, int64_t n, int64_t most, int64_t dim,
+              const NumbersView& values, const NumbersView& slots,
+              Span<const int64_t> frequencies, Span<const int64_t> last_seen) {
+  const auto upload = [&](void* to, const void* from, int64_t bytes) {
+    return CudaStatus(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
+        "rows to copy");
+  };
+  for (int64_t first = 0; first < n; first += most) {
+    call.first = first;
+    call.count = std::min(most, n - first);
+    call.list = list == nullptr ? nullptr : list + first;
+    LODESTAR_RETURN_IF_ERROR(upload(call.values, values.at(first * dim),
+                                    call.count * call.row_bytes));
+    for (int s = 0; s < call.num_slots; ++s) {
+      LODESTAR_RETURN_IF_ERROR(upload(
+          call.slots + s * call.count * call.slot_bytes,
+          slots.at((s * n + first) * dim), call.count * call.slot_bytes));
+    }
+    if (list != nullptr) {
+      const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
+      LODESTAR_RETURN_IF_ERROR(
+          upload(call.frequencies, frequencies.data() + first, bytes));
+      LODESTAR_RETURN_IF_ERROR(
+          upload(call.last_seen, last_seen.data() + first, bytes));
+    }
+    LODESTAR_CUDA_TRY(
+        Launch(CopyInKernel, call.count * kWarp, on.stream, call, fill));
+  }
+  return Status();
+}
+
 }  // namespace
 
-Status DeviceStore::Download(const DeviceStream& on, const uint32_t* list,
-                             int64_t n, int num_slots,
+Status DeviceStore::Download(const DeviceStream& on, const DeviceRows& rows,
+                             const uint32_t* list, int64_t n, int num_slots,
                              EmbeddingRows* out) const {
   constexpr const char* kFor = "rows to copy";
   out->ids.resize(n);
@@ -171,17 +216,17 @@ Status DeviceStore::Download(const DeviceStream& on, const uint32_t* list,
   out->values.Resize(type(), n * dim());
   out->slots.Resize(ComputeType(type()), n * dim() * num_slots);
   PieceCall call = {};
-  call.rows = rows();
+  call.rows = rows;
   call.row_bytes = row_bytes();
   call.slot_bytes = dim() * SizeOf(ComputeType(type()));
   call.num_slots = num_slots;
-  const int64_t most = std::max<int64_t>(
-      1, kPieceBytes / (call.row_bytes + num_slots * call.slot_bytes));
+  const int64_t most = MostRows(call);
   Piece piece;
   LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
   for (int64_t first = 0; first < n; first += most) {
     call.count = std::min(most, n - first);
-    call.list = list + first;
+    call.first = first;
+    call.list = list == nullptr ? nullptr : list + first;
     LODESTAR_RETURN_IF_ERROR(piece.Clear(on));
     LODESTAR_CUDA_TRY(
         Launch(CopyOutKernel, call.count * kWarp, on.stream, call));
@@ -240,7 +285,8 @@ Status DeviceStore::ExportParts(bool with_slots, bool with_values,
   LODESTAR_RETURN_IF_ERROR(SortPairs(on, n, 64, &keys, &list));
 
   if (with_values) {
-    LODESTAR_RETURN_IF_ERROR(Download(on, list.data(), n, num_slots, &result));
+    LODESTAR_RETURN_IF_ERROR(
+        Download(on, rows(), list.data(), n, num_slots, &result));
   } else {
     std::vector<uint64_t> sorted(n);
     LODESTAR_CUDA_TRY(cudaMemcpyAsync(sorted.data(), keys.data(), keys.bytes(),
@@ -249,6 +295,14 @@ Status DeviceStore::ExportParts(bool with_slots, bool with_values,
     for (const uint64_t key : sorted) {
       result.ids.push_back(static_cast<int64_t>(key ^ kSignBit));
     }
+  }
+  LODESTAR_RETURN_IF_ERROR(admission_.Export(on, &result));
+  if (num_shared() > 0) {
+    EmbeddingRows shared;
+    LODESTAR_RETURN_IF_ERROR(
+        Download(on, shared_rows(), nullptr, num_shared(), num_slots, &shared));
+    result.shared_values = std::move(shared.values);
+    result.shared_slots = std::move(shared.slots);
   }
   *out = std::move(result);
   return turn.End();
@@ -271,26 +325,37 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(device_ids.data(), ids.data(),
                                     device_ids.bytes(), cudaMemcpyHostToDevice,
                                     on.stream));
-  LODESTAR_CUDA_TRY(Launch(RefsKernel, n, on.stream, index(),
-                           Ids{device_ids.data(), n, nullptr}, refs.data()));
-  EmbeddingRows rows;
+  const Ids batch = {device_ids.data(), n, nullptr};
+  LODESTAR_CUDA_TRY(
+      Launch(RefsKernel, n, on.stream, index(), batch, refs.data()));
+  EmbeddingRows inspected;
   LODESTAR_RETURN_IF_ERROR(
-      Download(on, refs.data(), n,
-               static_cast<int>(optimizer_.slot_inits.size()), &rows));
+      Download(on, rows(), refs.data(), n,
+               static_cast<int>(optimizer_.slot_inits.size()), &inspected));
   std::vector<uint32_t> found(n);
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(found.data(), refs.data(), refs.bytes(),
                                     cudaMemcpyDeviceToHost, on.stream));
   LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
   InspectedIds result;
-  result.values = std::move(rows.values);
-  result.slots = std::move(rows.slots);
+  result.values = std::move(inspected.values);
+  result.slots = std::move(inspected.slots);
   result.slot_names = optimizer_.slot_names;
-  result.frequencies = std::move(rows.frequencies);
-  result.last_seen = std::move(rows.last_seen);
+  result.frequencies = std::move(inspected.frequencies);
+  result.last_seen = std::move(inspected.last_seen);
   result.shards.resize(n);
-  for (const uint32_t row : found) {
-    result.states.push_back(row == kNoRow ? InspectedIds::kMissing
-                                          : InspectedIds::kResident);
+  std::vector<int64_t> occurrences;
+  std::vector<int64_t> last_seen;
+  LODESTAR_RETURN_IF_ERROR(
+      admission_.ReadCounts(on, batch, step(), &occurrences, &last_seen));
+  for (int64_t i = 0; i < n; ++i) {
+    if (found[i] != kNoRow) {
+      result.states.push_back(InspectedIds::kResident);
+      continue;
+    }
+    result.frequencies[i] = occurrences[i];
+    result.last_seen[i] = last_seen[i];
+    result.states.push_back(occurrences[i] > 0 ? InspectedIds::kPending
+                                               : InspectedIds::kMissing);
   }
   *out = std::move(result);
   return turn.End();
@@ -329,14 +394,8 @@ Status DeviceStore::DecayFrequencies(double rate, const Execution& execution) {
 Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
   const int64_t num_slots = view.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
-  if (!(view.pending_ids.empty() && view.sketch.empty())) {
-    return InvalidArgument(
-        "cannot import pending ids: a table on a GPU has no admission.");
-  }
-  if (!view.shared_values.empty()) {
-    return InvalidArgument(
-        "cannot import shared rows: a table on a GPU does not support them.");
-  }
+  LODESTAR_RETURN_IF_ERROR(CheckPending(view, options_.policies.admission));
+  LODESTAR_RETURN_IF_ERROR(CheckSharedRows(view, num_shared(), dim(), type()));
   if (num_slots > kMaxDeviceSlots) {
     return InvalidArgument(
         "optimizer '", view.optimizer.name, "' has ", num_slots,
@@ -362,8 +421,36 @@ Status DeviceStore::CreateReplacement(const EmbeddingRowsView& view,
   LODESTAR_RETURN_IF_ERROR(Create(options, allocator_, on.stream(), &store));
   if (view.with_counters) store->step_.Set(view.step, view.own_step);
   LODESTAR_RETURN_IF_ERROR(store->Import(view, on));
+  LODESTAR_RETURN_IF_ERROR(store->ImportPolicies(view, on.stream()));
   *out = std::move(store);
   return Status();
+}
+
+Status DeviceStore::ImportPolicies(const EmbeddingRowsView& view,
+                                   const DeviceStream& on) try {
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(admission_.Import(on, view));
+  const bool any_slots = !view.shared_slots.empty();
+  if (num_shared() > 0 && (any_slots || !view.shared_values.empty())) {
+    PieceCall call = {};
+    call.rows = shared_rows();
+    if (!view.shared_values.empty()) call.row_bytes = row_bytes();
+    call.slot_bytes = dim() * SizeOf(ComputeType(type()));
+    call.num_slots =
+        any_slots ? static_cast<int>(optimizer_.slot_inits.size()) : 0;
+    const int64_t most = MostRows(call);
+    Piece piece;
+    LODESTAR_RETURN_IF_ERROR(
+        piece.Allocate(on, std::min(num_shared(), most), &call));
+    LODESTAR_RETURN_IF_ERROR(
+        Upload(on, call, slot_fill(), nullptr, num_shared(), most, dim(),
+               view.shared_values, view.shared_slots, {}, {}));
+  }
+  return turn.End();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while importing pending ids.");
 }
 
 Status DeviceStore::CopyLiveState(const Table& like,
@@ -381,7 +468,20 @@ Status DeviceStore::CopyLiveState(const Table& like,
     const Event event = static_cast<Event>(e);
     events_.Add(event, before.events[event] - after.events[event]);
   }
-  return Status();
+  if (num_shared() == 0 || !view.shared_values.empty()) return Status();
+  const cudaStream_t stream = on.stream().stream;
+  // No other thread holds the mutex of this table, which is not shared yet.
+  MutexLock old_lock(&old.mutex_);
+  MutexLock lock(&mutex_);
+  StreamTurn old_turn(&old.order_, stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(old_turn.begun());
+  StreamTurn turn(&order_, stream, StreamTurn::kWrite);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(CopyOnDevice(on.stream(), old.shared_values_.data(),
+                                        shared_values_.bytes(),
+                                        shared_values_.data()));
+  LODESTAR_RETURN_IF_ERROR(old_turn.End());
+  return turn.End();
 }
 
 Status DeviceStore::Import(const EmbeddingRowsView& view,
@@ -401,8 +501,7 @@ Status DeviceStore::Import(const EmbeddingRowsView& view,
   call.row_bytes = row_bytes();
   call.slot_bytes = dim() * SizeOf(ComputeType(type()));
   call.num_slots = num_slots;
-  const int64_t most = std::max<int64_t>(
-      1, kPieceBytes / (call.row_bytes + num_slots * call.slot_bytes));
+  const int64_t most = MostRows(call);
   Piece piece;
   LODESTAR_RETURN_IF_ERROR(ids.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, n, kFor));
@@ -418,40 +517,20 @@ Status DeviceStore::Import(const EmbeddingRowsView& view,
       return MoreThanMaxRows(rows_bound_ + missing, eviction().max_rows);
     }
   }
-  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, batch));
+  InsertOptions options;
+  options.count_events = false;
+  options.admission = false;
+  PlannedInsert plan;
+  LODESTAR_RETURN_IF_ERROR(PlanInsert(on, batch, options, &plan));
   if (!view.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(AttachLocked(on, view.optimizer));
   }
-  InsertOptions options;
-  options.count_events = false;
-  options.by_lookup = false;
   LODESTAR_RETURN_IF_ERROR(
-      InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
+      CommitInsert(on, plan, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();
-  for (int64_t first = 0; first < n; first += most) {
-    call.count = std::min(most, n - first);
-    call.list = refs.data() + first;
-    const auto upload = [&](void* to, const void* from, int64_t bytes) {
-      return CudaStatus(
-          cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
-          kFor);
-    };
-    LODESTAR_RETURN_IF_ERROR(upload(call.values, view.values.at(first * dim()),
-                                    call.count * call.row_bytes));
-    for (int s = 0; s < num_slots; ++s) {
-      LODESTAR_RETURN_IF_ERROR(
-          upload(call.slots + s * call.count * call.slot_bytes,
-                 view.slots.at((s * n + first) * dim()),
-                 call.count * call.slot_bytes));
-    }
-    const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
-    LODESTAR_RETURN_IF_ERROR(
-        upload(call.frequencies, view.frequencies.data() + first, bytes));
-    LODESTAR_RETURN_IF_ERROR(
-        upload(call.last_seen, view.last_seen.data() + first, bytes));
-    LODESTAR_CUDA_TRY(
-        Launch(CopyInKernel, call.count * kWarp, on.stream, call, slot_fill()));
-  }
+  LODESTAR_RETURN_IF_ERROR(Upload(on, call, slot_fill(), refs.data(), n, most,
+                                  dim(), view.values, view.slots,
+                                  view.frequencies, view.last_seen));
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   return turn.End();
 }

@@ -7,6 +7,7 @@
 #include "tf_ops/core/device/device_rows.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/device/row_transfer.h"
+#include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
 
@@ -23,6 +24,8 @@ struct FindCall {
   bool has_padding;
   int64_t padding_id;
   MissingRows missing;
+  int64_t num_shared;  // 0: missing ids do not read shared rows
+  DeviceRows shared;
   int64_t units;
   int lane_bits;
   bool* found;
@@ -48,6 +51,11 @@ struct FindCall {
     }
     return has_padding && id == padding_id ? kFromZeros
                                            : RowSource(id, is_found);
+  }
+  // The source of `id`, or its shared row if it is missing.
+  __device__ uint64_t OrShared(uint64_t source, int64_t id) const {
+    if (source != kFromMissing || num_shared == 0) return source;
+    return SourceOf(shared.values(SharedRowOf(id, num_shared)));
   }
   // One thread per id. All threads of the block must call this.
   __device__ void CountReads(uint64_t source, bool is_found) const {
@@ -112,11 +120,13 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t i = ThreadNumber();
   bool is_found = false;
   uint64_t source = kFromNowhere;
+  uint64_t row = kFromNowhere;
   if (i < SizeOf(call.ids)) {
     source = call.Source(i, &is_found);
+    row = call.OrShared(source, call.ids.data[i]);
     if (call.found != nullptr) call.found[i] = is_found;
   }
-  CopyRows(source, call.ids.data, i - threadIdx.x % kWarp, call.units,
+  CopyRows(row, call.ids.data, i - threadIdx.x % kWarp, call.units,
            call.lane_bits, call.missing, out);
   call.CountReads(source, is_found);
 }
@@ -128,7 +138,7 @@ __global__ void __launch_bounds__(kBlock)
   uint64_t source = kFromNowhere;
   if (i < SizeOf(call.ids)) {
     source = call.Source(i, &is_found);
-    sources[i] = source;
+    sources[i] = call.OrShared(source, call.ids.data[i]);
   }
   call.CountReads(source, is_found);
 }
@@ -212,8 +222,9 @@ __global__ void __launch_bounds__(kBlock)
     }
     if (!any && call.has_default) {
       bool is_found = false;
-      out = call.template Read<T, kPack>(
-          call.find.RowSource(call.default_id, &is_found), call.default_id, p);
+      const uint64_t source = call.find.OrShared(
+          call.find.RowSource(call.default_id, &is_found), call.default_id);
+      out = call.template Read<T, kPack>(source, call.default_id, p);
     }
     reinterpret_cast<Pack<T, kPack>*>(pooled + b * call.dim)[p] = out;
   }
@@ -288,6 +299,8 @@ FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
   call.has_padding = padding_id != nullptr;
   call.padding_id = padding_id != nullptr ? *padding_id : 0;
   call.missing = {missing.kind, missing.vector, initial()};
+  call.num_shared = missing.kind == Missing::Kind::kShared ? num_shared() : 0;
+  call.shared = shared_rows();
   return call;
 }
 

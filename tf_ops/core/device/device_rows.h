@@ -16,6 +16,7 @@
 
 #include "tf_ops/core/base/pack.h"
 #include "tf_ops/core/device/device_store.h"
+#include "tf_ops/core/rows/admission_rule.h"
 
 namespace lodestar {
 
@@ -126,7 +127,7 @@ __device__ inline int64_t SizeOf(const DeviceStore::Ids& ids) {
 __device__ inline void CountOccurrence(DeviceRowMeta* meta, int64_t now) {
   if (meta->last_seen == now && meta->frequency != 0) return;
   meta->last_seen = now;
-  if (meta->frequency != 0xffffffffu) ++meta->frequency;
+  meta->frequency = SaturatingAdd(meta->frequency, 1);
 }
 
 }  // namespace lodestar

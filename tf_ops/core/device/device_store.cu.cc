@@ -50,6 +50,20 @@ __global__ void CountMissingKernel(DeviceIndex index, DeviceStore::Ids ids,
   CountBlock(i < SizeOf(ids) && index.Find(ids.data[i], &row) < 0, missing);
 }
 
+// Gives shared rows their initial values.
+template <typename T>
+__global__ void FillSharedKernel(DeviceRows rows, int64_t count, int64_t dim,
+                                 MissingRows initial) {
+  const int64_t thread = ThreadNumber();
+  const int64_t row = thread / kWarp;
+  if (row >= count) return;
+  T* const values =
+      reinterpret_cast<T*>(rows.values(static_cast<uint32_t>(row)));
+  for (int64_t c = thread % kWarp; c < dim; c += kWarp) {
+    values[c] = initial.template ReadNumber<T>(row, c);
+  }
+}
+
 __global__ void FillSlotsKernel(DeviceRows rows, int64_t count,
                                 SlotFill slots) {
   const int64_t thread = ThreadNumber();
@@ -68,10 +82,6 @@ Status DeviceStore::Create(const Options& options,
                            std::unique_ptr<DeviceStore>* out) {
   const TablePolicies& policies = options.policies;
   LODESTAR_RETURN_IF_ERROR(CheckOptions(options.dim, policies));
-  if (policies.admission.kind != AdmissionPolicy::Kind::kAll) {
-    return UnsupportedOnGpu("admission");
-  }
-  if (policies.shared_rows > 0) return UnsupportedOnGpu("shared rows");
   if (!(options.max_load > 0.0 && options.max_load <= 0.95)) {
     return InvalidArgument("`max_load` must be in (0, 0.95], got ",
                            options.max_load, ".");
@@ -95,7 +105,15 @@ Status DeviceStore::Init(const DeviceStream& on) {
       state_.Allocate(allocator_.get(), 1, "the counters of a table"));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(state_.data(), 0, sizeof(DeviceTableState), on.stream));
+  LODESTAR_RETURN_IF_ERROR(admission_.Init(on));
+  if (num_shared() > 0) {
+    LODESTAR_RETURN_IF_ERROR(shared_values_.Allocate(
+        allocator_.get(), num_shared() * rows().value_stride, "shared rows"));
+    LODESTAR_RETURN_IF_ERROR(
+        shared_segment_.Allocate(allocator_.get(), 1, "shared rows"));
+  }
   LODESTAR_RETURN_IF_ERROR(Grow(on, 1, kBucket));
+  LODESTAR_RETURN_IF_ERROR(FillShared(on));
   return turn.End();
 }
 
@@ -145,6 +163,31 @@ DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   return rows;
 }
 
+DeviceRows DeviceStore::shared_rows() const {
+  DeviceRows shared = rows();
+  shared.segments = shared_segment_.data();
+  shared.first_bits = shared.last_bits = 31;
+  return shared;
+}
+
+Status DeviceStore::FillShared(const DeviceStream& on) {
+  const int64_t threads = num_shared() * kWarp;
+  const InitialRow initial = {OfSharedRows(options_.initializer).value(),
+                              type()};
+  LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
+    mutex_.AssertHeld();
+    return CudaStatus(
+        Launch(FillSharedKernel<decltype(zero)>, threads, on.stream,
+               shared_rows(), num_shared(), int64_t{dim()},
+               MissingRows{Missing::Kind::kInitial, nullptr, initial}),
+        "fill of shared rows");
+  }));
+  if (shared_slots_.size() == 0) return Status();
+  return CudaStatus(Launch(FillSlotsKernel, threads, on.stream, shared_rows(),
+                           num_shared(), slot_fill()),
+                    "fill of shared rows");
+}
+
 InitialRow DeviceStore::initial() const {
   return {options_.initializer.value(), type()};
 }
@@ -182,6 +225,13 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
         "the list of a table's segments"));
   }
   // cudaMemcpyAsync from pageable memory reads it before it returns.
+  if (num_shared() > 0) {
+    const DeviceSegment shared = {shared_values_.data(), shared_slots_.data(),
+                                  nullptr, nullptr};
+    LODESTAR_CUDA_TRY(cudaMemcpyAsync(shared_segment_.data(), &shared,
+                                      sizeof(shared), cudaMemcpyHostToDevice,
+                                      on.stream));
+  }
   return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
                                     count * sizeof(DeviceSegment),
                                     cudaMemcpyHostToDevice, on.stream),
@@ -277,15 +327,21 @@ Status DeviceStore::CountMissing(const DeviceStream& on, const Ids& ids,
   return CudaStatus(cudaStreamSynchronize(on.stream), "the number of new ids");
 }
 
-Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
-  const auto fits = [&](int64_t more) {
-    mutex_.AssertHeld();
-    return rows_bound_ + more <= capacity() &&
-           cells_bound_ + more <= MostCells();
-  };
-  if (fits(ids.size)) return Status();
+bool DeviceStore::HasRoomFor(int64_t more) const {
+  return rows_bound_ + more <= capacity() && cells_bound_ + more <= MostCells();
+}
+
+Status DeviceStore::ReserveRows(const DeviceStream& on, int64_t more) {
+  if (HasRoomFor(more)) return Status();
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
-  if (fits(ids.size)) return Status();
+  if (HasRoomFor(more)) return Status();
+  return Grow(on, rows_bound_ + more, cells_bound_ + more);
+}
+
+Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
+  if (HasRoomFor(ids.size)) return Status();
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  if (HasRoomFor(ids.size)) return Status();
   // Only a few ids of a large batch may be new. Also, if memory is short,
   // reserve for the new ids only.
   if (ids.size <= capacity() / 8) {
@@ -295,16 +351,7 @@ Status DeviceStore::ReserveMore(const DeviceStream& on, const Ids& ids) {
   }
   int64_t missing = 0;
   LODESTAR_RETURN_IF_ERROR(CountMissing(on, ids, &missing));
-  if (fits(missing)) return Status();
-  return Grow(on, rows_bound_ + missing, cells_bound_ + missing);
-}
-
-Status DeviceStore::ReserveFor(const DeviceStream& on, const Ids& unique_ids) {
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique_ids));
-  return turn.End();
+  return ReserveRows(on, missing);
 }
 
 Status DeviceStore::Reserve(const DeviceStream& on, int64_t rows,
@@ -356,9 +403,11 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
   // update would write to slots that do not exist.
   const DeviceRows shape = RowsWith(optimizer);
   std::vector<DeviceArray<char>> slots;
+  DeviceArray<char> shared_slots;
   const auto swap = [&] {
     mutex_.AssertHeld();
     std::swap(optimizer_, optimizer);
+    std::swap(shared_slots_, shared_slots);
     for (size_t k = 0; k < slots.size(); ++k) {
       std::swap(segments_[k].slots, slots[k]);
     }
@@ -373,10 +422,15 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
           shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
           "optimizer slots of a table"));
     }
+    LODESTAR_RETURN_IF_ERROR(shared_slots.Allocate(
+        allocator_.get(), num_shared() * shape.slots_stride,
+        "optimizer slots of shared rows"));
     swap();
     swapped = true;
     if (shape.slots_stride == 0) return Status();
     LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
+    LODESTAR_CUDA_TRY(Launch(FillSlotsKernel, num_shared() * kWarp, on.stream,
+                             shared_rows(), num_shared(), slot_fill()));
     return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
                              rows(), capacity(), slot_fill()),
                       "fill of optimizer slots");
@@ -414,7 +468,9 @@ Status DeviceStore::RestartSlots(const AttachedOptimizer& optimizer,
     optimizer_ = std::move(before);
     return status;
   }
-  if (fetched_->rows > 0 && before.has_slots()) *former = before.name;
+  if ((fetched_->rows > 0 || num_shared() > 0) && before.has_slots()) {
+    *former = before.name;
+  }
   return turn.End();
 }
 
@@ -438,6 +494,12 @@ Status DeviceStore::ReadStats(EmbeddingStats* stats,
         events_.count(event) + static_cast<int64_t>(state.events[event]);
   }
   MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream().stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(
+      admission_.CountPending(on.stream(), step(), &result.pending));
+  result.policy_bytes =
+      admission_.bytes() + shared_values_.bytes() + shared_slots_.bytes();
   result.capacity = capacity();
   result.index_bytes = tags_.bytes() + entries_.bytes();
   for (const Segment& segment : segments_) {
@@ -445,10 +507,11 @@ Status DeviceStore::ReadStats(EmbeddingStats* stats,
         segment.values.bytes() + segment.meta.bytes() + segment.free.bytes();
     result.slot_bytes += segment.slots.bytes();
   }
-  result.shards.push_back(
-      {result.rows, result.index_bytes + result.row_bytes + result.slot_bytes});
+  result.shards.push_back({result.rows, result.index_bytes + result.row_bytes +
+                                            result.slot_bytes +
+                                            admission_.bytes()});
   *stats = std::move(result);
-  return Status();
+  return turn.End();
 }
 
 }  // namespace lodestar

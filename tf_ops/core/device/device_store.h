@@ -27,8 +27,8 @@
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/device/device_admission.h"
 #include "tf_ops/core/device/device_memory.h"
-#include "tf_ops/core/device/stream_order.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -88,8 +88,7 @@ class DeviceStore final : public Table {
   };
 
   // Returns the errors of CheckOptions, InvalidArgument if max_load is not in
-  // (0, 0.95], Unimplemented for admission and shared rows, and
-  // ResourceExhausted if out of memory.
+  // (0, 0.95], and ResourceExhausted if out of memory.
   static Status Create(const Options& options,
                        std::shared_ptr<DeviceAllocator> allocator,
                        const DeviceStream& on,
@@ -100,13 +99,11 @@ class DeviceStore final : public Table {
     return options_.policies.eviction;
   }
 
-  // A batch of ids. `count`, if not null, is the actual number of ids in device
-  // memory, at most `size`.
-  struct Ids {
-    const int64_t* data = nullptr;
-    int64_t size = 0;
-    const int64_t* count = nullptr;
-  };
+  bool counts_occurrences() const {
+    return options_.policies.admission.count_occurrences;
+  }
+
+  using Ids = DeviceIds;
 
   Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                   const Missing& missing, void* rows, bool* found,
@@ -117,13 +114,20 @@ class DeviceStore final : public Table {
 
   struct InsertOptions {
     InsertOptions() = default;
-    explicit InsertOptions(const LookupOptions& lookup)
-        : insert(lookup.insert && lookup.admit != LookupOptions::Admit::kNone),
-          count_frequency(lookup.count_frequency) {}
-    bool insert = true;  // create rows for missing ids
+    explicit InsertOptions(const LookupOptions& lookup,
+                           const uint32_t* occurrences = nullptr)
+        : insert(lookup.insert),
+          admit(lookup.admit),
+          count_frequency(lookup.count_frequency),
+          occurrences(occurrences) {}
+    bool insert = true;     // create rows for missing ids
+    bool admission = true;  // these may need several occurrences
+    LookupOptions::Admit admit = LookupOptions::Admit::kByPolicy;
     bool count_frequency = false;
+    bool count_resident = true;  // also of ids that have a row
+    // [N], how often each id occurs; null: count once per step.
+    const uint32_t* occurrences = nullptr;
     bool count_events = true;
-    bool by_lookup = true;  // rows are created by a lookup
     // [N], ids to ignore; null: none.
     const bool* skipped = nullptr;
   };
@@ -134,11 +138,23 @@ class DeviceStore final : public Table {
     void* rows = nullptr;      // [N, dim]: its row, if it has one now
   };
   static constexpr uint32_t kNoRow = 0xffffffffu;
-  // Allocates room for the new ones among the ids, so that a following
-  // FindOrInsert does not fail for lack of memory.
-  Status ReserveFor(const DeviceStream& on, const Ids& unique_ids);
+  // A call for one of several tables.
+  struct TableInsert {
+    DeviceStore* store = nullptr;
+    Ids unique_ids;
+    InsertOptions options;
+    Outputs outputs;
+  };
+  // Finds or creates rows in all of the tables or in none. Requires: the tables
+  // are different. Locks all of them. Tables with admission or a cap wait.
+  static Status FindOrInsert(const DeviceStream& on,
+                             Span<const TableInsert> tables)
+      LODESTAR_NO_THREAD_SAFETY_ANALYSIS;
   Status FindOrInsert(const DeviceStream& on, const Ids& unique_ids,
-                      const InsertOptions& options, const Outputs& outputs);
+                      const InsertOptions& options, const Outputs& outputs) {
+    const TableInsert insert = {this, unique_ids, options, outputs};
+    return FindOrInsert(on, {&insert, 1});
+  }
   // Sets rows[i] to the row of ids[i] at refs[positions[i]], or at refs[i]
   // without positions, if it is still there. Position -1 reads zeros.
   Status ReadRows(const DeviceStream& on, const Ids& ids,
@@ -181,7 +197,7 @@ class DeviceStore final : public Table {
   Status Remove(Span<const int64_t> ids, int64_t* removed,
                 const Execution& on) override;
   Status Clear(const Execution& on) override;
-  Status RemoveAll(const Execution& on) override { return Clear(on); }
+  Status RemoveAll(const Execution& on) override;
   Status Evict(const EvictionPolicy& policy, int64_t* evicted,
                const Execution& on) override;
   // Does nothing: free memory is kept for new rows.
@@ -224,7 +240,8 @@ class DeviceStore final : public Table {
               std::shared_ptr<DeviceAllocator> allocator)
       : Table(static_cast<int>(options.dim), options.type, &step_, &events_),
         options_(options),
-        allocator_(std::move(allocator)) {}
+        allocator_(std::move(allocator)),
+        admission_(options.policies.admission, allocator_.get()) {}
 
   Status ExportParts(bool with_slots, bool with_values, EmbeddingRows* out,
                      const Execution& on) const override;
@@ -236,18 +253,39 @@ class DeviceStore final : public Table {
     DeviceArray<uint32_t> free;
   };
 
+  // Ids without a row, whose gradients train shared rows, by shared row.
+  struct SharedReaders {
+    DeviceArray<uint32_t> keys;   // [U], their shared rows, then kNoRow
+    DeviceArray<uint32_t> order;  // [U], their indices, ascending per row
+    // Set by the update: whether each id still has no row, the sums of their
+    // gradients at the place of the first reader of a row, and these places.
+    DeviceArray<bool> reads;   // [U]
+    DeviceArray<char> sums;    // [U, D], of ComputeType(type())
+    DeviceArray<bool> trains;  // [U]
+  };
+  class CheckedGradients;
+
   // An update of unique ids.
   struct UniqueUpdate {
     Ids ids;
     const void* sums = nullptr;     // [U, D], of ComputeType(type())
     const bool* skipped = nullptr;  // [U], ids not to update; null: none
+    const SharedReaders* readers = nullptr;  // null: no shared rows
   };
+  // Allocates all of *readers and finds the ids without a row.
+  Status FindReaders(const DeviceStream& on, const Ids& unique_ids,
+                     SharedReaders* readers) const;
   // The two parts of Update: Prepare makes all checks and allocations (slots
   // and rows), then the rows are updated.
   Status Prepare(const DeviceStream& on, const TableUpdate& update,
                  const UniqueUpdate& unique);
   Status UpdateRows(const DeviceStream& on, const TableUpdate& update,
                     const UniqueUpdate& unique);
+  // Sums the gradients of each shared row.
+  Status SumReaders(const DeviceStream& on, const UniqueUpdate& unique)
+      LODESTAR_REQUIRES(mutex_);
+
+  int64_t num_shared() const { return options_.policies.shared_rows; }
 
   // The methods below require the mutex, and BeginWrite unless they only read.
 
@@ -261,6 +299,9 @@ class DeviceStore final : public Table {
   // The layout of rows with the slots of this optimizer.
   DeviceRows RowsWith(const AttachedOptimizer& optimizer) const
       LODESTAR_REQUIRES(mutex_);
+  DeviceRows shared_rows() const LODESTAR_REQUIRES(mutex_);
+  // Resets the shared rows to their initial values.
+  Status FillShared(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   InitialRow initial() const;
   SlotFill slot_fill() const LODESTAR_REQUIRES(mutex_);
   FindCall find_call(const Ids& ids, const int64_t* padding_id,
@@ -269,7 +310,10 @@ class DeviceStore final : public Table {
   Status Fetch(const DeviceStream& on) const LODESTAR_REQUIRES(mutex_);
   Status CountMissing(const DeviceStream& on, const Ids& ids,
                       int64_t* missing) const LODESTAR_REQUIRES(mutex_);
-  // Allocates room for the new ones among the ids.
+  bool HasRoomFor(int64_t more) const LODESTAR_REQUIRES(mutex_);
+  // Allocate room for `more` rows, and for the new ones among the ids.
+  Status ReserveRows(const DeviceStream& on, int64_t more)
+      LODESTAR_REQUIRES(mutex_);
   Status ReserveMore(const DeviceStream& on, const Ids& ids)
       LODESTAR_REQUIRES(mutex_);
   Status Grow(const DeviceStream& on, int64_t rows, int64_t cells)
@@ -285,15 +329,38 @@ class DeviceStore final : public Table {
     const int64_t* from = nullptr;
     const void* rows = nullptr;
   };
-  // Requires: ReserveMore if it inserts. Allocates nothing.
+  // Requires: ReserveMore if it inserts. Allocates nothing. Admits all ids.
+  // frequencies: [N], of new rows; null: this occurrence.
   Status InsertLocked(const DeviceStream& on, const Ids& unique_ids,
                       const InsertOptions& options, const Assigned& assigned,
-                      const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
-  // Reserves memory and inserts. If the table has a cap, evicts rows to make
-  // room; ids that still find no room get no row. A table with a cap waits.
-  Status InsertUnderCap(const DeviceStream& on, const Ids& unique_ids,
-                        const InsertOptions& options, const Assigned& assigned,
-                        const Outputs& outputs) LODESTAR_REQUIRES(mutex_);
+                      const Outputs& outputs,
+                      const uint32_t* frequencies = nullptr)
+      LODESTAR_REQUIRES(mutex_);
+  // Adds rows in two phases, like InsertPlan: PlanInsert makes all allocations,
+  // CommitInsert writes. If the table has a cap, evicts rows to make room; ids
+  // that still find no room get no row. PlanInsert of a table with admission or
+  // a cap waits.
+  struct PlannedInsert {
+    Ids ids;
+    InsertOptions options;
+    // The rest is set for a table with admission, or whose cap may bind.
+    bool by_id = false;
+    DeviceArray<uint32_t> refs;  // [N]
+    DeviceAdmission::Call call;
+    DeviceAdmission::Plan admission;
+    DeviceArray<int64_t> victims;  // ids of the rows to evict
+    int64_t num_victims = 0;
+    int64_t refused = 0;                   // admitted ids without room
+    int64_t added = 0;                     // other admitted ids
+    DeviceArray<int64_t> listed;           // [2, added]
+    DeviceArray<uint32_t> listed_numbers;  // [2, added]
+  };
+  Status PlanInsert(const DeviceStream& on, const Ids& unique_ids,
+                    const InsertOptions& options, PlannedInsert* plan)
+      LODESTAR_REQUIRES(mutex_);
+  Status CommitInsert(const DeviceStream& on, const PlannedInsert& plan,
+                      const Assigned& assigned, const Outputs& outputs)
+      LODESTAR_REQUIRES(mutex_);
   Status FindLocked(const DeviceStream& on, FindCall call, void* rows) const
       LODESTAR_REQUIRES(mutex_);
   Status ReadRowsLocked(const DeviceStream& on, const Ids& ids,
@@ -306,15 +373,20 @@ class DeviceStore final : public Table {
                       PoolCall* call) const LODESTAR_REQUIRES(mutex_);
   Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
       LODESTAR_REQUIRES(mutex_);
-  // Evicts the rows that `policy` selects and, if these are fewer than
-  // `excess`, further rows in eviction order up to `excess` in total. Requires:
-  // Fetch was called.
-  Status EvictLocked(const DeviceStream& on, const EvictionPolicy& policy,
-                     int64_t excess, int64_t* evicted)
-      LODESTAR_REQUIRES(mutex_);
-  Status Download(const DeviceStream& on, const uint32_t* list, int64_t count,
-                  int num_slots, EmbeddingRows* out) const
-      LODESTAR_REQUIRES(mutex_);
+  // Finds the rows that `policy` selects and, if these are fewer than `excess`,
+  // further rows in eviction order up to `excess` in total. The first `count`
+  // elements of *victims are their ids. Requires: Fetch was called.
+  Status FindVictims(const DeviceStream& on, const EvictionPolicy& policy,
+                     int64_t excess, DeviceArray<int64_t>* victims,
+                     int64_t* count) LODESTAR_REQUIRES(mutex_);
+  Status RemoveAllLocked(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
+  // list: the rows; null: the first `count`, without metadata.
+  Status Download(const DeviceStream& on, const DeviceRows& rows,
+                  const uint32_t* list, int64_t count, int num_slots,
+                  EmbeddingRows* out) const LODESTAR_REQUIRES(mutex_);
+  // Imports what Import does not. Requires: the checks of Import succeeded, and
+  // the table is new.
+  Status ImportPolicies(const EmbeddingRowsView& view, const DeviceStream& on);
   Status CheckImportLocked(const EmbeddingRowsView& view) const
       LODESTAR_REQUIRES(mutex_);
   Status CheckOptimizerLocked(const AttachedOptimizer& optimizer) const
@@ -338,6 +410,11 @@ class DeviceStore final : public Table {
   mutable int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   mutable int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   AttachedOptimizer optimizer_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceAdmission admission_ LODESTAR_GUARDED_BY(mutex_);
+  // Shared rows, which form one segment; empty: none.
+  DeviceArray<char> shared_values_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<char> shared_slots_ LODESTAR_GUARDED_BY(mutex_);
+  DeviceArray<DeviceSegment> shared_segment_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

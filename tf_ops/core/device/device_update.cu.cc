@@ -10,9 +10,11 @@
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/core/device/device_rows.h"
+#include "tf_ops/core/device/device_sort.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/device/row_transfer.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
+#include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
 namespace {
@@ -26,6 +28,17 @@ struct UpdateCall {
   int lane_bits;
   bool whole_packs;  // gradients can be loaded in packs
   const bool* skipped;
+  const bool* reads;  // ids that train a shared row; null: none
+  // For an update of shared rows: gradient i is of row keys[i] if trains[i].
+  const uint32_t* keys;
+  const bool* trains;
+
+  // Returns true if id i has a row to update, and its number.
+  __device__ bool FindRow(int64_t i, int64_t* number) const {
+    if (keys == nullptr) return index.Find(ids.data[i], number) >= 0;
+    *number = keys[i];
+    return trains[i];
+  }
 };
 
 template <typename Rule, typename C>
@@ -51,11 +64,13 @@ __global__ void __launch_bounds__(kBlock)
   const bool mine = i < SizeOf(call.ids);
   const bool skipped = mine && call.skipped != nullptr && call.skipped[i];
   int64_t number = 0;
-  if (mine && !skipped && call.index.Find(call.ids.data[i], &number) >= 0) {
+  if (mine && !skipped && call.FindRow(i, &number)) {
     value = call.rows.values(static_cast<uint32_t>(number));
     if (kSlots > 0) slots = call.rows.slot(static_cast<uint32_t>(number), 0);
   }
-  CountBlock(mine && !skipped && value == nullptr,
+  const bool elsewhere =
+      call.keys != nullptr || (mine && call.reads != nullptr && call.reads[i]);
+  CountBlock(mine && !skipped && value == nullptr && !elsewhere,
              &call.state->events[Event::kGradientsDropped]);
 
   const int lane = threadIdx.x % kWarp;
@@ -142,28 +157,166 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
   });
 }
 
+__global__ void ListReadersKernel(DeviceIndex index, DeviceStore::Ids ids,
+                                  int64_t num_shared, uint32_t* keys,
+                                  uint32_t* order) {
+  const int64_t i = ThreadNumber();
+  if (i >= ids.size) return;
+  int64_t row = 0;
+  keys[i] = i < SizeOf(ids) && index.Find(ids.data[i], &row) < 0
+                ? SharedRowOf(ids.data[i], num_shared)
+                : DeviceStore::kNoRow;
+  order[i] = static_cast<uint32_t>(i);
+}
+
+// The gradients of the readers of shared rows.
+template <typename C>
+struct ReadersCall {
+  const uint32_t* keys;
+  const uint32_t* order;
+  int64_t count;
+  const C* gradients;
+  int64_t dim;
+
+  // Returns the place after the readers of the row of `first`, or `first` if it
+  // is not the first place of a row.
+  __device__ int64_t EndOf(int64_t first) const {
+    const uint32_t key = keys[first];
+    if (key == DeviceStore::kNoRow) return first;
+    if (first > 0 && keys[first - 1] == key) return first;
+    int64_t end = first + 1;
+    while (end < count && keys[end] == key) ++end;
+    return end;
+  }
+  // Sums column c of the readers [first, end) in their order, except of ids
+  // whose flag is not `wanted`. All additions in sequence, as on the CPU.
+  __device__ C Sum(int64_t first, int64_t end, int64_t c, const bool* flags,
+                   bool wanted) const {
+    C sum = 0;
+#pragma unroll 4
+    for (int64_t k = first; k < end; ++k) {
+      const int64_t i = order[k];
+      if (flags[i] == wanted) sum += gradients[i * dim + c];
+    }
+    return sum;
+  }
+};
+
+__global__ void MarkReadersKernel(DeviceIndex index, DeviceStore::Ids ids,
+                                  const uint32_t* keys, const uint32_t* order,
+                                  const bool* skipped, bool* reads) {
+  const int64_t k = ThreadNumber();
+  if (k >= ids.size || keys[k] == DeviceStore::kNoRow) return;
+  const int64_t i = order[k];
+  int64_t row = 0;
+  reads[i] =
+      !(skipped != nullptr && skipped[i]) && index.Find(ids.data[i], &row) < 0;
+}
+
+// One warp per place.
+template <typename C>
+__global__ void SumReadersKernel(ReadersCall<C> call, const bool* reads,
+                                 C* sums, bool* trains) {
+  const int64_t first = ThreadNumber() / kWarp;
+  if (first >= call.count) return;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t end = call.EndOf(first);
+  bool any = false;
+  for (int64_t k = first; k < end; ++k) any = any || reads[call.order[k]];
+  if (lane == 0) trains[first] = any;
+  for (int64_t c = lane; any && c < call.dim; c += kWarp) {
+    sums[first * call.dim + c] = call.Sum(first, end, c, reads, true);
+  }
+}
+
+// Flags all readers of a row if the sum of those without a flag is not finite.
+// result: the number of new flags and the first such row.
+template <typename C>
+__global__ void CheckReadersKernel(ReadersCall<C> call, bool* flags,
+                                   unsigned long long* result) {
+  const int64_t first = ThreadNumber() / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t end = first < call.count ? call.EndOf(first) : first;
+  bool bad = false;
+  for (int64_t c = lane; first < end && c < call.dim; c += kWarp) {
+    const C sum = call.Sum(first, end, c, flags, false);
+    bad = bad || sum - sum != C{0};
+  }
+  if (__ballot_sync(kWholeWarp, bad) == 0) return;
+  if (lane == 0) {
+    atomicMin(result + 1, static_cast<unsigned long long>(call.keys[first]));
+  }
+  for (int64_t k = first + lane; k < end; k += kWarp) {
+    bool* const flag = flags + call.order[k];
+    if (!*flag) atomicAdd(result, 1ull);
+    *flag = true;
+  }
+}
+
+}  // namespace
+
+Status DeviceStore::FindReaders(const DeviceStream& on, const Ids& ids,
+                                SharedReaders* readers) const {
+  constexpr const char* kFor = "gradients of shared rows";
+  const int64_t n = ids.size;
+  const int64_t bytes = dim() * SizeOf(ComputeType(type()));
+  LODESTAR_RETURN_IF_ERROR(readers->keys.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(readers->order.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(readers->reads.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(readers->trains.Allocate(on.memory, n, kFor));
+  LODESTAR_RETURN_IF_ERROR(readers->sums.Allocate(on.memory, n * bytes, kFor));
+  {
+    MutexLock lock(&mutex_);
+    StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+    LODESTAR_RETURN_IF_ERROR(turn.begun());
+    LODESTAR_CUDA_TRY(Launch(ListReadersKernel, n, on.stream, index(), ids,
+                             num_shared(), readers->keys.data(),
+                             readers->order.data()));
+    LODESTAR_RETURN_IF_ERROR(turn.End());
+  }
+  return SortPairs(on, n, 32, &readers->keys, &readers->order);
+}
+
 // The gradients of an update, summed by id and checked.
-class CheckedGradients {
+class DeviceStore::CheckedGradients {
  public:
   // Waits unless non-finite gradients pass.
   Status Init(const DeviceStream& on, const TableUpdate& update,
               Nonfinite nonfinite) {
     LODESTAR_RETURN_IF_ERROR(Sum(on, update));
+    const DeviceStore& store = static_cast<const DeviceStore&>(*update.table);
+    any_shared_ = store.num_shared() > 0;
+    if (any_shared_) {
+      LODESTAR_RETURN_IF_ERROR(store.FindReaders(on, ids_, &readers_));
+    }
     if (nonfinite == Nonfinite::kPass) return Status();
     int64_t first_id = 0;
-    LODESTAR_RETURN_IF_ERROR(nonfinite_.Find(on, update.table->type(), sums_,
-                                             ids_, update.table->dim()));
+    LODESTAR_RETURN_IF_ERROR(
+        nonfinite_.Find(on, store.type(), sums_, ids_, store.dim()));
     LODESTAR_RETURN_IF_ERROR(nonfinite_.Count(on, &num_skipped_, &first_id));
-    if (num_skipped_ == 0 || nonfinite == Nonfinite::kSkip) return Status();
-    return NonfiniteGradient(first_id);
+    if (num_skipped_ > 0 && nonfinite == Nonfinite::kRaise) {
+      return NonfiniteGradient(first_id);
+    }
+    if (!any_shared_) return Status();
+    int64_t first_row = 0;
+    const int64_t before = num_skipped_;
+    LODESTAR_RETURN_IF_ERROR(CheckShared(on, store, &first_row));
+    if (num_skipped_ == before || nonfinite == Nonfinite::kSkip) {
+      return Status();
+    }
+    return NonfiniteSharedRow(first_row);
   }
 
-  DeviceStore::Ids ids() const { return ids_; }
+  Ids ids() const { return ids_; }
   const void* sums() const { return sums_; }
   int64_t num_skipped() const { return num_skipped_; }
   // [U], the ids to skip; null: none.
   const bool* skipped() const {
     return num_skipped_ == 0 ? nullptr : nonfinite_.flags();
+  }
+  // Null: no shared rows.
+  const SharedReaders* readers() const {
+    return any_shared_ ? &readers_ : nullptr;
   }
 
  private:
@@ -184,15 +337,46 @@ class CheckedGradients {
                          dim, memory_.data());
   }
 
-  DeviceStore::Ids ids_;
+  // Skips the readers of shared rows whose sum is not finite. Waits.
+  Status CheckShared(const DeviceStream& on, const DeviceStore& store,
+                     int64_t* first_row) {
+    constexpr const char* kFor = "the check of gradients";
+    DeviceArray<unsigned long long> result;
+    LODESTAR_RETURN_IF_ERROR(result.Allocate(on.memory, 2, kFor));
+    unsigned long long found[2] = {0, ~0ull};
+    // cudaMemcpyAsync from pageable memory reads it before it returns.
+    LODESTAR_CUDA_TRY(cudaMemcpyAsync(result.data(), found, sizeof(found),
+                                      cudaMemcpyHostToDevice, on.stream));
+    const auto check = [&](auto zero) {
+      using C = decltype(zero);
+      const ReadersCall<C> call = {readers_.keys.data(), readers_.order.data(),
+                                   ids_.size, static_cast<const C*>(sums_),
+                                   store.dim()};
+      return CudaStatus(
+          Launch(CheckReadersKernel<C>, ids_.size * kWarp, on.stream, call,
+                 nonfinite_.flags(), result.data()),
+          kFor);
+    };
+    LODESTAR_RETURN_IF_ERROR(ComputeType(store.type()) == RowType::kFloat64
+                                 ? check(double{})
+                                 : check(float{}));
+    LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, result.data(), sizeof(found),
+                                      cudaMemcpyDeviceToHost, on.stream));
+    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+    num_skipped_ += static_cast<int64_t>(found[0]);
+    *first_row = static_cast<int64_t>(found[1]);
+    return Status();
+  }
+
+  Ids ids_;
   const void* sums_ = nullptr;
   int64_t num_skipped_ = 0;
   DeviceBatch batch_;
   DeviceArray<char> memory_;
   NonfiniteRows nonfinite_;
+  bool any_shared_ = false;
+  SharedReaders readers_;
 };
-
-}  // namespace
 
 Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
                             const UniqueUpdate& unique) {
@@ -225,18 +409,44 @@ Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
-  if (update.create_missing) {
-    LODESTAR_RETURN_IF_ERROR(ReserveMore(on, unique.ids));
-  }
-  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
+  PlannedInsert plan;
   if (update.create_missing) {
     InsertOptions options;
     options.count_events = false;
-    options.by_lookup = false;
+    // The replica that computed the gradient has already counted the ids.
+    options.admission = options.count_frequency = admission_.any();
+    options.count_resident = false;
     options.skipped = unique.skipped;
-    LODESTAR_RETURN_IF_ERROR(InsertUnderCap(on, unique.ids, options, {}, {}));
+    LODESTAR_RETURN_IF_ERROR(PlanInsert(on, unique.ids, options, &plan));
+  }
+  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
+  if (update.create_missing) {
+    LODESTAR_RETURN_IF_ERROR(CommitInsert(on, plan, {}, {}));
   }
   return turn.End();
+}
+
+Status DeviceStore::SumReaders(const DeviceStream& on,
+                               const UniqueUpdate& unique) {
+  const SharedReaders& readers = *unique.readers;
+  const int64_t n = unique.ids.size;
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(readers.reads.data(), 0,
+                                    readers.reads.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(Launch(MarkReadersKernel, n, on.stream, index(), unique.ids,
+                           readers.keys.data(), readers.order.data(),
+                           unique.skipped, readers.reads.data()));
+  const auto sum = [&](auto zero) {
+    using C = decltype(zero);
+    const ReadersCall<C> call = {readers.keys.data(), readers.order.data(), n,
+                                 static_cast<const C*>(unique.sums), dim()};
+    return CudaStatus(Launch(SumReadersKernel<C>, n * kWarp, on.stream, call,
+                             static_cast<const bool*>(readers.reads.data()),
+                             reinterpret_cast<C*>(readers.sums.data()),
+                             readers.trains.data()),
+                      "gradients of shared rows");
+  };
+  return ComputeType(type()) == RowType::kFloat64 ? sum(double{})
+                                                  : sum(float{});
 }
 
 Status DeviceStore::UpdateRows(const DeviceStream& on,
@@ -261,14 +471,29 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
   const int64_t numbers = 16 / SizeOf(ComputeType(type()));
   call.lane_bits = LaneBits(DivideUp(dim(), numbers));
   call.whole_packs = dim() % numbers == 0 && UnitBytes(16, unique.sums) == 16;
-  cudaError_t launched = cudaSuccess;
-  VisitRules([&](auto rule) {
-    using Rule = decltype(rule);
-    if (update.optimizer != Rule::kName) return;
-    launched = LaunchUpdate<Rule>(on, type(), call, update.hyperparameters,
-                                  unique.sums);
-  });
-  LODESTAR_CUDA_TRY(launched);
+  const auto launch = [&](const UpdateCall& update_call, const void* sums) {
+    cudaError_t launched = cudaSuccess;
+    VisitRules([&](auto rule) {
+      using Rule = decltype(rule);
+      if (update.optimizer != Rule::kName) return;
+      launched = LaunchUpdate<Rule>(on, type(), update_call,
+                                    update.hyperparameters, sums);
+    });
+    return CudaStatus(launched, "update");
+  };
+  if (unique.readers != nullptr) {
+    UpdateCall shared = call;
+    shared.rows = shared_rows();
+    shared.ids = {unique.ids.data, unique.ids.size, nullptr};
+    shared.whole_packs = dim() % numbers == 0;
+    shared.skipped = nullptr;
+    shared.keys = unique.readers->keys.data();
+    shared.trains = unique.readers->trains.data();
+    LODESTAR_RETURN_IF_ERROR(SumReaders(on, unique));
+    LODESTAR_RETURN_IF_ERROR(launch(shared, unique.readers->sums.data()));
+    call.reads = unique.readers->reads.data();
+  }
+  LODESTAR_RETURN_IF_ERROR(launch(call, unique.sums));
   return turn.End();
 }
 
@@ -288,7 +513,7 @@ Status DeviceStore::Update(Span<const TableUpdate> updates,
     LODESTAR_RETURN_IF_ERROR(
         gradients[u].Init(on, updates[u], updates[u].nonfinite));
     unique[u] = {gradients[u].ids(), gradients[u].sums(),
-                 gradients[u].skipped()};
+                 gradients[u].skipped(), gradients[u].readers()};
   }
   for (int64_t u = 0; u < count; ++u) {
     LODESTAR_RETURN_IF_ERROR(store(u)->Prepare(on, updates[u], unique[u]));

@@ -91,10 +91,7 @@ Status FindFinite(const EmbeddingStore& store, Nonfinite nonfinite,
     }
     if (IsFinite(sum.data(), dim)) continue;
     if (nonfinite == Nonfinite::kRaise) {
-      return InvalidArgument(
-          "the gradients of ids without a row have a sum that is not finite "
-          "for shared row ",
-          readers[first].first, "; no row was changed", kWhyNonfinite);
+      return NonfiniteSharedRow(readers[first].first);
     }
     for (size_t k = first; k < next; ++k) {
       const int64_t i = readers[k].second;

@@ -184,7 +184,13 @@ void OccurrenceCounter::Plan(Span<const int64_t> ids, const Call& call,
     return;
   }
   using Admit = LookupOptions::Admit;
-  const bool by_occurrence = !call.occurrences.empty();
+  AdmissionRule rule;
+  rule.min_count = static_cast<uint32_t>(policy_.min_count);
+  rule.sketch = sketch != nullptr;
+  rule.counts = call.count_frequency;
+  rule.by_occurrence = !call.occurrences.empty();
+  rule.admits_all = call.admit == Admit::kAll;
+  rule.admits_none = call.admit == Admit::kNone;
   std::vector<char> kept(plan->rows.size());
   for (size_t k = 0; k < plan->rows.size(); ++k) {
     PlannedRow& row = plan->rows[k];
@@ -196,27 +202,19 @@ void OccurrenceCounter::Plan(Span<const int64_t> ids, const Call& call,
     const bool there = s.entry != LeafIndex::kNoRow;
     const bool this_step = GuardHolds(StoreGuard::kOncePerStep) && there &&
                            pending.last_seen(s.entry) == call.now;
-    s.fresh = call.count_frequency && (by_occurrence || !this_step);
+    uint32_t before = 0;
     if (sketch == nullptr || this_step) {
-      s.occurrences = there ? pending.occurrences(s.entry) : 0;
+      if (there) before = pending.occurrences(s.entry);
     } else {
-      s.occurrences = sketch->Estimate(id);
+      before = sketch->Estimate(id);
     }
-    const uint32_t before = s.occurrences;
-    if (s.fresh) {
-      s.occurrences = SaturatingAdd(
-          s.occurrences, by_occurrence ? call.occurrences[s.index] : 1);
-    }
-    s.admitted =
-        call.admit == Admit::kAll ||
-        (call.admit == Admit::kByPolicy && s.occurrences >= policy_.min_count);
-    kept[k] = s.admitted;
-    row.frequency = by_occurrence ? before : s.occurrences;
-    if (sketch != nullptr) {
-      // An estimate may include occurrences of other ids.
-      row.frequency = static_cast<uint32_t>(
-          std::min<int64_t>(row.frequency, policy_.min_count));
-    }
+    const AdmissionRule::Result result = rule.Apply(
+        before, this_step, rule.by_occurrence ? call.occurrences[s.index] : 0);
+    s.occurrences = result.occurrences;
+    s.fresh = result.fresh;
+    s.admitted = result.admitted;
+    kept[k] = result.admitted;
+    row.frequency = result.frequency;
     row.occurrence = plan->occurrences.size();
     plan->occurrences.push_back(s);
   }
@@ -332,45 +330,6 @@ void OccurrenceCounter::Clear() {
   if (sketch_ == nullptr) return;
   MutexLock lock(&sketch_->mutex);
   sketch_->counts.Clear();
-}
-
-Status OccurrenceCounter::Check(const EmbeddingRowsView& rows) const {
-  const int64_t count = rows.pending_ids.size();
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("pending_sightings", rows.pending_sightings.size(), count));
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("pending_last_seen", rows.pending_last_seen.size(), count));
-  // Without admission there are no pending ids; ignore them.
-  if (!uses_admission()) return Status();
-  for (int64_t i = 0; i < count; ++i) {
-    if (rows.pending_sightings[i] < 0 ||
-        rows.pending_sightings[i] > 0xffffffffLL) {
-      return InvalidArgument("`pending_sightings[", i,
-                             "]` must be in [0, 2^32 - 1], got ",
-                             rows.pending_sightings[i], ".");
-    }
-  }
-  const int64_t wanted = sketch_ == nullptr ? 0 : policy_.num_counters;
-  if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
-    return InvalidArgument("`sketch` has ", rows.sketch.size(),
-                           " counters, but the table's admission has ", wanted,
-                           ".");
-  }
-  if (sketch_ != nullptr && rows.sketch.empty() && count > 0) {
-    return InvalidArgument("`pending_ids` has ", count,
-                           " ids with exact counts, but the table's admission "
-                           "counts in a sketch.");
-  }
-  LODESTAR_RETURN_IF_ERROR(CheckUnique("pending_ids", rows.pending_ids));
-  if (count == 0) return Status();
-  std::vector<int64_t> resident(rows.ids.begin(), rows.ids.end());
-  std::sort(resident.begin(), resident.end());
-  for (int64_t id : rows.pending_ids) {
-    if (std::binary_search(resident.begin(), resident.end(), id)) {
-      return InvalidArgument("`pending_ids` and `ids` both contain ", id, ".");
-    }
-  }
-  return Status();
 }
 
 Status OccurrenceCounter::Build(const EmbeddingRowsView& rows,

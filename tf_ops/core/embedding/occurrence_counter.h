@@ -16,6 +16,7 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/rows/admission.h"
+#include "tf_ops/core/rows/admission_rule.h"
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
@@ -50,11 +51,6 @@ struct ShardPlan {
 
   void Keep(const std::vector<char>& kept);
 };
-
-// Returns true if `last_seen` is more than max_age steps before `now`.
-inline bool IsOlder(int64_t last_seen, int64_t now, int64_t max_age) {
-  return static_cast<__int128>(now) - last_seen > max_age;
-}
 
 class OccurrenceCounter {
  public:
@@ -164,9 +160,10 @@ class OccurrenceCounter {
   void Forget(int64_t max_age, int64_t now);
   void Clear();
 
-  // Checks pending ids and sketch of `rows`. Returns InvalidArgument if they
-  // are invalid or belong to another kind of admission.
-  Status Check(const EmbeddingRowsView& rows) const;
+  // See CheckPending.
+  Status Check(const EmbeddingRowsView& rows) const {
+    return CheckPending(rows, policy_);
+  }
   struct State {
     std::vector<ShardPending> pending;
     std::unique_ptr<CountingSketch> sketch;  // null without a sketch

@@ -3,28 +3,13 @@
 #include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
-namespace {
-
-// Gives shared rows other initial values than the table's own rows.
-constexpr int64_t kSaltOfShared = 0x5368617265643a29;
-
-Status CheckNumbers(const char* name, const NumbersView& numbers,
-                    int64_t wanted, RowType type) {
-  if (numbers.empty()) return Status();
-  LODESTAR_RETURN_IF_ERROR(CheckSize(name, numbers.size(), wanted));
-  return CheckType(name, numbers, type);
-}
-
-}  // namespace
 
 SharedRows::SharedRows(int64_t count, const RowInitializer& initializer,
                        ShardedRows* rows, OptimizerBinding* optimizer)
     : count_(count),
-      initializer_(initializer),
+      initializer_(OfSharedRows(initializer)),
       rows_(*rows),
-      optimizer_(*optimizer) {
-  initializer_.SetSeed(initializer.seed(), initializer.salt() ^ kSaltOfShared);
-}
+      optimizer_(*optimizer) {}
 
 Status SharedRows::CreateRows() {
   if (!any()) return Status();
@@ -67,17 +52,6 @@ void SharedRows::Export(EmbeddingRows* out) const {
     rows_.CopyOut(*rows_.shared(), static_cast<uint32_t>(r), r, r, count_,
                   num_slots, &out->shared_values, &out->shared_slots);
   }
-}
-
-Status SharedRows::Check(const EmbeddingRowsView& rows) const {
-  // A table without shared rows ignores them.
-  if (!any()) return Status();
-  const int64_t wanted = count_ * rows_.dim();
-  const int64_t num_slots = rows.optimizer.slot_inits.size();
-  LODESTAR_RETURN_IF_ERROR(
-      CheckNumbers("shared_rows", rows.shared_values, wanted, rows_.type()));
-  return CheckNumbers("shared_slots", rows.shared_slots, num_slots * wanted,
-                      ComputeType(rows_.type()));
 }
 
 void SharedRows::Import(const EmbeddingRowsView& rows) {

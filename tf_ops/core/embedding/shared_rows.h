@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/optimizer_binding.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_store.h"
+#include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
@@ -32,9 +32,7 @@ class SharedRows {
   bool any() const { return count_ > 0; }
   RowStore* rows() { return rows_.shared(); }
   // The shared row that an id without a row reads and trains.
-  uint32_t RowOf(int64_t id) const {
-    return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) % count_);
-  }
+  uint32_t RowOf(int64_t id) const { return SharedRowOf(id, count_); }
   void Read(int64_t id, void* row) const {
     rows_.shared()->Read(RowOf(id), RowOf(id), row);
   }
@@ -57,8 +55,10 @@ class SharedRows {
   // The methods below require all locks.
 
   void Export(EmbeddingRows* out) const;
-  // Returns InvalidArgument for another number or type of shared rows.
-  Status Check(const EmbeddingRowsView& rows) const;
+  // See CheckSharedRows.
+  Status Check(const EmbeddingRowsView& rows) const {
+    return CheckSharedRows(rows, count_, rows_.dim(), rows_.type());
+  }
   // Requires: Check succeeded and the optimizer is attached.
   void Import(const EmbeddingRowsView& rows);
   // Resets the rows to their initial values.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/rows/admission_rule.h"
 
 namespace lodestar {
 
@@ -97,22 +98,10 @@ Status CountingSketch::Assign(Span<const uint8_t> counters) {
   return Status();
 }
 
-template <typename Fn>
-void CountingSketch::ForEachCounter(int64_t id, const Fn& fn) const {
-  // Derives all hashes from two (Kirsch, Mitzenmacher: Less Hashing, Same
-  // Performance, ESA 2006). Neither is the hash that the index uses.
-  uint64_t hash = Mix64(static_cast<uint64_t>(id) + kGoldenGamma);
-  const uint64_t stride = Mix64(hash + kGoldenGamma) | 1;
-  for (int i = 0; i < num_hashes_; ++i, hash += stride) {
-    fn(static_cast<int64_t>(
-        (static_cast<unsigned __int128>(hash) * num_counters_) >> 64));
-  }
-}
-
 uint32_t CountingSketch::Estimate(int64_t id) const {
   if (data() == nullptr) return 0;
-  uint32_t estimate = kMaxCount;
-  ForEachCounter(id, [&](int64_t c) {
+  uint32_t estimate = kMaxSketchCount;
+  ForEachCounter(id, num_counters_, num_hashes_, [&](int64_t c) {
     estimate = std::min<uint32_t>(estimate, data()[c]);
   });
   return estimate;
@@ -120,9 +109,9 @@ uint32_t CountingSketch::Estimate(int64_t id) const {
 
 void CountingSketch::Raise(int64_t id, uint32_t occurrences) {
   const uint8_t wanted =
-      static_cast<uint8_t>(std::min<uint32_t>(occurrences, kMaxCount));
+      static_cast<uint8_t>(std::min<uint32_t>(occurrences, kMaxSketchCount));
   counted_ = true;
-  ForEachCounter(id, [&](int64_t c) {
+  ForEachCounter(id, num_counters_, num_hashes_, [&](int64_t c) {
     if (data()[c] < wanted) data()[c] = wanted;
   });
 }

@@ -20,12 +20,6 @@
 
 namespace lodestar {
 
-// Occurrences and frequencies saturate at 2^32 - 1.
-inline uint32_t SaturatingAdd(uint32_t a, uint32_t b) {
-  const uint32_t sum = a + b;
-  return sum < a ? 0xffffffffu : sum;
-}
-
 // Exact counts, stored in a RowStore as rows without columns, so they grow
 // incrementally like rows. Not thread-safe: requires the shard's mutex.
 class PendingIds {
@@ -74,8 +68,6 @@ class PendingIds {
 // as there are hashes.
 class CountingSketch {
  public:
-  static constexpr int kMaxCount = 255;
-
   // The counters are allocated by the first Reserve.
   CountingSketch(int64_t num_counters, int num_hashes)
       : num_counters_(num_counters), num_hashes_(num_hashes) {}
@@ -105,8 +97,6 @@ class CountingSketch {
   }
 
  private:
-  template <typename Fn>
-  void ForEachCounter(int64_t id, const Fn& fn) const;
   uint8_t* data() const { return static_cast<uint8_t*>(pages_.address); }
 
   const int64_t num_counters_;

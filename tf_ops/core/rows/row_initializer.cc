@@ -70,6 +70,13 @@ void RowInitializer::DrawColumns(int64_t id, int first, int count,
   }
 }
 
+RowInitializer OfSharedRows(const RowInitializer& initializer) {
+  constexpr int64_t kSalt = 0x5368617265643a29;
+  RowInitializer result = initializer;
+  result.SetSeed(initializer.seed(), initializer.salt() ^ kSalt);
+  return result;
+}
+
 template void RowInitializer::DrawColumns(int64_t, int, int, float*) const;
 template void RowInitializer::DrawColumns(int64_t, int, int, double*) const;
 template void RowInitializer::DrawColumns(int64_t, int, int, Float16*) const;

@@ -45,6 +45,9 @@ class RowInitializer {
   int64_t salt_ = 0;
 };
 
+// Gives shared rows other initial values than the table's own rows.
+RowInitializer OfSharedRows(const RowInitializer& initializer);
+
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_ROWS_ROW_INITIALIZER_H_

@@ -5,6 +5,9 @@
 
 #include <cstdint>
 
+#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/host_device.h"
+
 namespace lodestar {
 
 // Which occurrence of a new id creates its row.
@@ -42,9 +45,15 @@ struct TablePolicies {
   AdmissionPolicy admission;
   EvictionPolicy eviction;
   // Trained rows outside the id space. An id without a row reads and trains
-  // shared row Mix64(id) % shared_rows. 0: none.
+  // one of them, see SharedRowOf. 0: none.
   int64_t shared_rows = 0;
 };
+
+// The shared row of an id.
+LODESTAR_HOST_DEVICE inline uint32_t SharedRowOf(int64_t id,
+                                                 int64_t shared_rows) {
+  return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) % shared_rows);
+}
 
 }  // namespace lodestar
 

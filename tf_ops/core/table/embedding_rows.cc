@@ -1,8 +1,21 @@
 #include "tf_ops/core/table/embedding_rows.h"
 
+#include <algorithm>
+
 #include "tf_ops/core/base/batch_unique.h"
 
 namespace lodestar {
+namespace {
+
+// Checks numbers that may be empty.
+Status CheckNumbers(const char* name, const NumbersView& numbers,
+                    int64_t wanted, RowType type) {
+  if (numbers.empty()) return Status();
+  LODESTAR_RETURN_IF_ERROR(CheckSize(name, numbers.size(), wanted));
+  return CheckType(name, numbers, type);
+}
+
+}  // namespace
 
 Status CheckSize(const char* name, int64_t found, int64_t wanted) {
   if (found == wanted) return Status();
@@ -56,6 +69,59 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
     LODESTAR_RETURN_IF_ERROR(optimizer.Check());
   }
   return CheckUnique("ids", rows.ids);
+}
+
+Status CheckPending(const EmbeddingRowsView& rows,
+                    const AdmissionPolicy& policy) {
+  const int64_t count = rows.pending_ids.size();
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("pending_sightings", rows.pending_sightings.size(), count));
+  LODESTAR_RETURN_IF_ERROR(
+      CheckSize("pending_last_seen", rows.pending_last_seen.size(), count));
+  // Without admission there are no pending ids; ignore them.
+  if (policy.kind == AdmissionPolicy::Kind::kAll) return Status();
+  const bool sketch = policy.kind == AdmissionPolicy::Kind::kCountingBloom;
+  for (int64_t i = 0; i < count; ++i) {
+    if (rows.pending_sightings[i] < 0 ||
+        rows.pending_sightings[i] > 0xffffffffLL) {
+      return InvalidArgument("`pending_sightings[", i,
+                             "]` must be in [0, 2^32 - 1], got ",
+                             rows.pending_sightings[i], ".");
+    }
+  }
+  const int64_t wanted = sketch ? policy.num_counters : 0;
+  if (!rows.sketch.empty() && rows.sketch.size() != wanted) {
+    return InvalidArgument("`sketch` has ", rows.sketch.size(),
+                           " counters, but the table's admission has ", wanted,
+                           ".");
+  }
+  if (sketch && rows.sketch.empty() && count > 0) {
+    return InvalidArgument("`pending_ids` has ", count,
+                           " ids with exact counts, but the table's admission "
+                           "counts in a sketch.");
+  }
+  LODESTAR_RETURN_IF_ERROR(CheckUnique("pending_ids", rows.pending_ids));
+  if (count == 0) return Status();
+  std::vector<int64_t> resident(rows.ids.begin(), rows.ids.end());
+  std::sort(resident.begin(), resident.end());
+  for (int64_t id : rows.pending_ids) {
+    if (std::binary_search(resident.begin(), resident.end(), id)) {
+      return InvalidArgument("`pending_ids` and `ids` both contain ", id, ".");
+    }
+  }
+  return Status();
+}
+
+Status CheckSharedRows(const EmbeddingRowsView& rows, int64_t count,
+                       int64_t dim, RowType type) {
+  // A table without shared rows ignores them.
+  if (count == 0) return Status();
+  const int64_t wanted = count * dim;
+  const int64_t num_slots = rows.optimizer.slot_inits.size();
+  LODESTAR_RETURN_IF_ERROR(
+      CheckNumbers("shared_rows", rows.shared_values, wanted, type));
+  return CheckNumbers("shared_slots", rows.shared_slots, num_slots * wanted,
+                      ComputeType(type));
 }
 
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows) {

@@ -10,6 +10,7 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
 
@@ -58,6 +59,14 @@ struct EmbeddingRowsView {
 // Returns InvalidArgument for arrays that do not fit this dim and type or each
 // other, frequencies out of range, an invalid optimizer, or a repeated id.
 Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type);
+
+// Checks pending ids and the sketch. Returns InvalidArgument if they are
+// invalid or belong to another kind of admission.
+Status CheckPending(const EmbeddingRowsView& rows,
+                    const AdmissionPolicy& policy);
+// Returns InvalidArgument for another number or type of shared rows.
+Status CheckSharedRows(const EmbeddingRowsView& rows, int64_t count,
+                       int64_t dim, RowType type);
 
 // Return InvalidArgument unless argument `name` has `wanted` elements, and
 // unless its ids are unique, respectively.

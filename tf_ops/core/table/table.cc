@@ -1,7 +1,7 @@
 #include "tf_ops/core/table/table.h"
 
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/rows/admission.h"
+#include "tf_ops/core/rows/admission_rule.h"
 
 namespace lodestar {
 namespace {
@@ -18,7 +18,7 @@ Status Table::CheckOptions(int64_t dim, const TablePolicies& policies) {
   const AdmissionPolicy& admission = policies.admission;
   const EvictionPolicy& eviction = policies.eviction;
   const bool sketch = admission.kind == AdmissionPolicy::Kind::kCountingBloom;
-  const int64_t most = sketch ? CountingSketch::kMaxCount : 0xffffffffLL;
+  const int64_t most = sketch ? kMaxSketchCount : 0xffffffffLL;
   if (admission.min_count < 1 || admission.min_count > most) {
     return InvalidArgument("`min_count` must be in [1, ", most, "], got ",
                            admission.min_count, ".");
@@ -66,6 +66,13 @@ void Table::SubtractEvents(const EmbeddingStats& stats) {
 Status NonfiniteGradient(int64_t id) {
   return InvalidArgument("the gradient of id ", id,
                          " is not finite; no row was changed", kWhyNonfinite);
+}
+
+Status NonfiniteSharedRow(int64_t row) {
+  return InvalidArgument(
+      "the gradients of ids without a row have a sum that is not finite for "
+      "shared row ",
+      row, "; no row was changed", kWhyNonfinite);
 }
 
 Status UnsupportedOnGpu(const char* what) {

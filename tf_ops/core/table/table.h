@@ -149,8 +149,9 @@ struct TableUpdate {
   int64_t next_step = 0;  // see Table::MoveStep
 };
 
-// Error for the gradients of an id.
+// Errors for the gradients of an id, and for their sum by shared row.
 Status NonfiniteGradient(int64_t id);
+Status NonfiniteSharedRow(int64_t row);
 // End of the errors about such gradients.
 inline constexpr char kWhyNonfinite[] =
     ". The loss or a gradient was NaN or infinite. Look for NaN in labels, "

@@ -204,8 +204,7 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
       tables.push_back(stores.store(t));
     }
     if (!training) return absl::OkStatus();
-    LODESTAR_TRY(
-        batch->FindOrInsert(tables, DeviceStore::InsertOptions(spec_.lookup)));
+    LODESTAR_TRY(batch->FindOrInsert(tables, spec_.lookup));
     for (int t = 0; t < spec_.num_tables; ++t) {
       stores.store(t)->CountBatch(batch->ids(t).size, batch->num_unique(t),
                                   batch->num_padding(t));
