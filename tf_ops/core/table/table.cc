@@ -68,6 +68,10 @@ Status NonfiniteGradient(int64_t id) {
                          " is not finite; no row was changed", kWhyNonfinite);
 }
 
+Status Table::MakeSnapshotSource(std::unique_ptr<SnapshotSource>*) {
+  return UnsupportedOnGpu("snapshots");
+}
+
 Status UnsupportedOnGpu(const char* what) {
   return Status(StatusCode::kUnimplemented,
                 StrCat("a table on a GPU does not support ", what,

@@ -19,6 +19,7 @@
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/lookup_plan.h"
+#include "tf_ops/core/table/snapshot_source.h"
 #include "tf_ops/core/table/table_events.h"
 #include "tf_ops/core/table/table_step.h"
 
@@ -312,6 +313,9 @@ class Table {
   virtual Status RestartSlots(const AttachedOptimizer& optimizer,
                               KeptSlots keep, bool* done, std::string* former,
                               const Execution& on) = 0;
+  // Makes what a snapshot of this table reads. The table must outlive it.
+  // Returns Unimplemented if the table has no snapshots.
+  virtual Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out);
   virtual void WaitForSnapshot() const {}
 
  protected:
