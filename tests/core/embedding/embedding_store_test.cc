@@ -348,7 +348,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   ASSERT_TRUE(source->Reserve().ok());
   SnapshotState state;
   source->Lock();
-  source->Describe("", &state);
+  EXPECT_TRUE(source->Describe("", &state).ok());
   source->Begin(std::make_shared<ImageBudget>(StepGates(), 0), 1, 1);
   source->Unlock();
   restart(adam);

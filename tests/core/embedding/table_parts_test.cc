@@ -55,7 +55,7 @@ class TableSnapshotTest : public ::testing::Test {
     EXPECT_TRUE(source->Reserve().ok());
     const auto budget = std::make_shared<ImageBudget>(StepGates(), 0);
     source->Lock();
-    source->Describe("", &state_);
+    EXPECT_TRUE(source->Describe("", &state_).ok());
     source->Begin(budget, 1000, 1000);
     source->Unlock();
     EXPECT_EQ(source->budget(), budget);
@@ -96,7 +96,7 @@ TEST_F(TableSnapshotTest, PartsAreShardsAndThenSharedRows) {
   const auto source = MakeSnapshotSource(table_.get());
   ASSERT_TRUE(source->Reserve().ok());
   source->Lock();
-  source->Describe("", &state_);
+  EXPECT_TRUE(source->Describe("", &state_).ok());
   source->Begin(std::make_shared<ImageBudget>(StepGates(), 0), 1000, 1000);
   source->Unlock();
   EXPECT_EQ(state_.table.shared_rows, 2);

@@ -74,6 +74,11 @@ __global__ void __launch_bounds__(kBlock, 4)
     if (is_new) {
       *call.rows.meta(row) = {id, call.now,
                               call.options.count_frequency ? 1u : 0u, 1u};
+      if (call.rows.marking) {
+        // The image of the row that was here is saved.
+        uint32_t* const mark = call.rows.mark(row);
+        *mark = (*mark & kTakenRow) | kChangedRow;
+      }
     } else if (call.options.count_frequency) {
       CountOccurrence(call.rows.meta(row), call.now);
     }
@@ -178,7 +183,8 @@ __global__ void ClearKernel(DeviceTableState* state) {
 }
 
 __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
-                             DeviceTableState* state, DeviceStore::Ids ids) {
+                             DeviceTableState* state, DeviceStore::Ids ids,
+                             int64_t* removed_ids) {
   const int64_t i = ThreadNumber();
   int64_t value = 0;
   bool emptied = false;
@@ -190,6 +196,7 @@ __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
   const uint32_t row = static_cast<uint32_t>(value);
   rows.meta(row)->live = 0;
   *rows.free(state->free_rows + place) = row;
+  if (removed_ids != nullptr) removed_ids[place] = ids.data[i];
 }
 
 }  // namespace
@@ -199,6 +206,9 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
                                  const Assigned& assigned,
                                  const Outputs& outputs) {
   if (ids.size == 0) return Status();
+  if (options.count_frequency || assigned.rows != nullptr) {
+    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids, assigned.rows == nullptr));
+  }
   InsertCall call = {};
   call.index = index();
   call.rows = rows();
@@ -322,8 +332,15 @@ Status DeviceStore::Remove(Span<const int64_t> ids, int64_t* removed,
 
 Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
                                  bool evicted) {
+  DeviceArray<int64_t> removed;
+  if (rows().marking) {
+    LODESTAR_RETURN_IF_ERROR(
+        removed.Allocate(on.memory, ids.size, "the removed ids"));
+    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids));
+  }
   LODESTAR_CUDA_TRY(Launch(RemoveKernel, ids.size, on.stream, index(), rows(),
-                           state_.data(), ids));
+                           state_.data(), ids, removed.data()));
+  LODESTAR_RETURN_IF_ERROR(NoteRemoved(on, removed));
   return CudaStatus(
       Launch(SettleKernel, 1, on.stream, state_.data(), false, evicted),
       "removal");
@@ -332,6 +349,8 @@ Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
 Status DeviceStore::Clear(const Execution& execution) {
   const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
+  WaitForEndOfSnapshot();
+  ForgetBase();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_CUDA_TRY(cudaMemsetAsync(tags_.data(), 0, tags_.bytes(), on.stream));

@@ -121,6 +121,7 @@ __global__ void DecayKernel(DeviceRows rows, uint32_t high_water, double rate,
   if (meta->live == 0) return;
   const uint32_t before = meta->frequency;
   const uint32_t after = static_cast<uint32_t>(before * rate);
+  if (rows.marking) *rows.mark(static_cast<uint32_t>(row)) |= kChangedRow;
   meta->frequency =
       meta->last_seen == now && before > 0 && after == 0 ? 1 : after;
 }
@@ -318,6 +319,7 @@ Status DeviceStore::DecayFrequencies(double rate, const Execution& execution) {
     return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
   MutexLock lock(&mutex_);
+  WaitForEndOfSnapshot();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
@@ -425,6 +427,7 @@ Status DeviceStore::Import(const EmbeddingRowsView& view,
   InsertOptions options;
   options.count_events = false;
   options.by_lookup = false;
+  LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, batch));
   LODESTAR_RETURN_IF_ERROR(
       InsertLocked(on, batch, options, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();

@@ -25,7 +25,7 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_changes.h"
+#include "tf_ops/core/table/table_changes.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/memory/epoch.h"

@@ -11,7 +11,7 @@
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_changes.h"
+#include "tf_ops/core/table/table_changes.h"
 #include "tf_ops/core/embedding/table_parts.h"
 #include "tf_ops/core/rows/row_images.h"
 
@@ -29,7 +29,7 @@ class StoreSnapshot final : public SnapshotSource {
   Status Reserve() override;
   void Lock() override { locks_.Lock(); }
   void Unlock() override { locks_.Unlock(); }
-  void Describe(const std::string& base, SnapshotState* state) override;
+  Status Describe(const std::string& base, SnapshotState* state) override;
   void Begin(std::shared_ptr<ImageBudget> budget, int64_t chunk_bytes,
              int64_t images_bytes) override;
   const std::vector<std::vector<int64_t>>& removed() const override {
@@ -68,7 +68,7 @@ Status StoreSnapshot::Reserve() {
   return status;
 }
 
-void StoreSnapshot::Describe(const std::string& base, SnapshotState* state) {
+Status StoreSnapshot::Describe(const std::string& base, SnapshotState* state) {
   ShardedRows& rows = table_.rows;
   whole_ = base.empty() || rows.changes().base() != base;
   optimizer_ = table_.optimizer.optimizer();
@@ -97,6 +97,7 @@ void StoreSnapshot::Describe(const std::string& base, SnapshotState* state) {
       });
   state->sketch = table_.occurrence_counter.sketch();
   removed_.resize(rows.num_shards());
+  return Status();
 }
 
 void StoreSnapshot::Begin(std::shared_ptr<ImageBudget> budget,

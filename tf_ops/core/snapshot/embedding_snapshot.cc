@@ -95,7 +95,8 @@ Status EmbeddingSnapshot::Begin(
       int64_t limit = 0;
       for (int64_t i : order) {
         SnapshotState* const state = &snapshots[i]->state_;
-        snapshots[i]->source_->Describe(sources[i].base, state);
+        LODESTAR_RETURN_IF_ERROR(
+            snapshots[i]->source_->Describe(sources[i].base, state));
         limit += ImageLimit(*state);
       }
       budget = std::make_shared<ImageBudget>(gates, limit);

@@ -60,8 +60,8 @@ class SnapshotSource {
   // Describe and Begin require the locks and Reserve.
 
   // Makes an incremental snapshot if `base` is the table's base, else a full
-  // one. May throw std::bad_alloc; nothing has changed then.
-  virtual void Describe(const std::string& base, SnapshotState* state) = 0;
+  // one. Changes nothing in the table. May throw std::bad_alloc.
+  virtual Status Describe(const std::string& base, SnapshotState* state) = 0;
   // Begins the snapshot described last; keeps images of rows that change in
   // chunks of at most `chunk_bytes` each and `images_bytes` in total, if that
   // leaves room for a record. Requires: no snapshot is running.

@@ -19,7 +19,6 @@
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/lookup_plan.h"
-#include "tf_ops/core/table/snapshot_source.h"
 #include "tf_ops/core/table/table_events.h"
 #include "tf_ops/core/table/table_step.h"
 
@@ -125,6 +124,7 @@ struct UniqueLookup {
   bool* resident = nullptr;  // receives whether each id had a row before
 };
 
+class SnapshotSource;
 class Table;
 
 // What an update does about gradients that contain NaN or infinity.
