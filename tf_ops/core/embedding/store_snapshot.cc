@@ -11,9 +11,9 @@
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/table/table_changes.h"
 #include "tf_ops/core/embedding/table_parts.h"
 #include "tf_ops/core/rows/row_images.h"
+#include "tf_ops/core/table/table_changes.h"
 
 namespace lodestar {
 namespace {
