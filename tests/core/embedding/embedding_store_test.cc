@@ -343,18 +343,19 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
             StatusCode::kFailedPrecondition);
 
   // Not while a snapshot needs the slots.
-  SnapshotSource source = store->snapshot_source();
-  ShardLocks locks = source.Locks();
-  locks.Lock();
-  ASSERT_TRUE(source.ReserveMarks().ok());
-  std::vector<std::vector<int64_t>> removed(source.num_shards());
-  source.Begin(std::make_shared<ImageBudget>(StepGates(), 0), &removed);
-  locks.Unlock();
+  std::unique_ptr<SnapshotSource> source;
+  ASSERT_TRUE(store->MakeSnapshotSource(&source).ok());
+  ASSERT_TRUE(source->Reserve().ok());
+  SnapshotState state;
+  source->Lock();
+  EXPECT_TRUE(source->Describe("", &state).ok());
+  source->Begin(std::make_shared<ImageBudget>(StepGates(), 0), 1, 1);
+  source->Unlock();
   restart(adam);
   EXPECT_FALSE(done);
   EXPECT_EQ(bound(), "adagrad");
-  const std::vector<int64_t> no_rows(source.num_shards(), 0);
-  source.End(no_rows, removed, nullptr);
+  source->EndImages();
+  source->End(nullptr);
 
   store->SetBase("whole");
   restart(adagrad);

@@ -188,7 +188,7 @@ TEST(EmbeddingSnapshotMemoryTest, Images) {
   int images = 0;
   FailEach([&](SnapshotMemory* memory, const Fail& fail) {
     auto snapshot = BeginSnapshot(memory->store, "");
-    const auto budget = memory->store->snapshot_source().budget();
+    const auto budget = RunningBudget(memory->store.get());
     const TableContent before = ContentOf(*memory->store);
     const Update update(Range(0, 800));
     Status applied;

@@ -161,7 +161,7 @@ class SnapshotStress {
     Snapshots snapshots;
     const Status status = EmbeddingSnapshot::Begin(sources, gates_, &snapshots);
     ASSERT_TRUE(status.ok()) << status.message();
-    const auto budget = tables_[0]->snapshot_source().budget();
+    const auto budget = RunningBudget(tables_[0].get());
     std::vector<TableContent> content = content_;
     for (int t = 0; t < 2; ++t) SaveInto(snapshots[t].get(), &content[t]);
     EXPECT_EQ(budget->bytes(), 0);
@@ -221,8 +221,8 @@ TEST(EmbeddingSnapshotStressTest, ImagesOfOneGroupDoNotAffectAnother) {
   Snapshots snapshots;
   ASSERT_TRUE(EmbeddingSnapshot::Begin(sources, gates, &snapshots).ok());
   auto other = BeginSnapshot(stores[2], "", others);
-  const auto budget = stores[0]->snapshot_source().budget();
-  EXPECT_EQ(stores[1]->snapshot_source().budget(), budget);
+  const auto budget = RunningBudget(stores[0].get());
+  EXPECT_EQ(RunningBudget(stores[1].get()), budget);
   for (int t = 0; t < 2; ++t) Train(stores[t].get(), all);
   EXPECT_FALSE(gates.TryEnter());
   EXPECT_FALSE(StepGates({gate}).TryEnter());

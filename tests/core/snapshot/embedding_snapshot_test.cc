@@ -451,7 +451,7 @@ TEST(EmbeddingSnapshotTest, ImagesAreBounded) {
   const TableContent before = ContentOf(*store);
   const StepGates gates({std::make_shared<StepGate>()});
   auto snapshot = BeginSnapshot(store, "", gates);
-  const auto budget = store->snapshot_source().budget();
+  const auto budget = RunningBudget(store.get());
   ASSERT_EQ(budget->bytes(), 0);
   // A step that finds the gate closed resumes when it is opened.
   int64_t next = 0;

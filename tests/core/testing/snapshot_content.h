@@ -193,6 +193,13 @@ inline SnapshotFileCounts SaveInto(EmbeddingSnapshot* snapshot,
   return ReadSnapshot(path.path(), content);
 }
 
+// Budget of the table's running snapshot; null: none is running.
+inline std::shared_ptr<ImageBudget> RunningBudget(Table* table) {
+  std::unique_ptr<SnapshotSource> source;
+  EXPECT_TRUE(table->MakeSnapshotSource(&source).ok());
+  return source->budget();
+}
+
 using Snapshots = std::vector<std::unique_ptr<EmbeddingSnapshot>>;
 
 // Begins a snapshot of one table; returns nullptr on error.

@@ -123,6 +123,12 @@ T atomicMin(T* at, T value) {
   return before;
 }
 template <typename T>
+T atomicAnd(T* at, T value) {
+  const T before = *at;
+  *at = before & value;
+  return before;
+}
+template <typename T>
 T atomicOr(T* at, T value) {
   const T before = *at;
   *at = before | value;

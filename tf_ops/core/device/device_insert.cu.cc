@@ -98,6 +98,11 @@ __global__ void __launch_bounds__(kBlock, 4)
                                  : call.options.count_frequency ? call.Times(i)
                                                                 : 0;
       *call.rows.meta(row) = {id, call.now, frequency, 1u};
+      if (call.rows.marking) {
+        // The image of the row that was here is saved.
+        uint32_t* const mark = call.rows.mark(row);
+        *mark = (*mark & kTakenRow) | kChangedRow;
+      }
     } else if (call.options.count_frequency && call.options.count_resident) {
       call.Count(call.rows.meta(row), i);
     }
@@ -202,7 +207,8 @@ __global__ void ClearKernel(DeviceTableState* state) {
 }
 
 __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
-                             DeviceTableState* state, DeviceStore::Ids ids) {
+                             DeviceTableState* state, DeviceStore::Ids ids,
+                             int64_t* removed_ids) {
   const int64_t i = ThreadNumber();
   int64_t value = 0;
   bool emptied = false;
@@ -214,6 +220,7 @@ __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
   const uint32_t row = static_cast<uint32_t>(value);
   rows.meta(row)->live = 0;
   *rows.free(state->free_rows + place) = row;
+  if (removed_ids != nullptr) removed_ids[place] = ids.data[i];
 }
 
 // Protects rows that a call has found from eviction.
@@ -385,6 +392,11 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
                                  const Outputs& outputs,
                                  const uint32_t* frequencies) {
   if (ids.size == 0) return Status();
+  if (options.count_frequency || assigned.rows != nullptr) {
+    const bool counts =
+        assigned.rows == nullptr && options.occurrences == nullptr;
+    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids, counts));
+  }
   InsertCall call = {};
   call.index = index();
   call.rows = rows();
@@ -544,8 +556,15 @@ Status DeviceStore::Remove(Span<const int64_t> ids, int64_t* removed,
 
 Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
                                  bool evicted) {
+  DeviceArray<int64_t> removed;
+  if (rows().marking) {
+    LODESTAR_RETURN_IF_ERROR(
+        removed.Allocate(on.memory, ids.size, "the removed ids"));
+    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids));
+  }
   LODESTAR_CUDA_TRY(Launch(RemoveKernel, ids.size, on.stream, index(), rows(),
-                           state_.data(), ids));
+                           state_.data(), ids, removed.data()));
+  LODESTAR_RETURN_IF_ERROR(NoteRemoved(on, removed));
   return CudaStatus(
       Launch(SettleKernel, 1, on.stream, state_.data(), false, evicted),
       "removal");
@@ -554,6 +573,8 @@ Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
 Status DeviceStore::Clear(const Execution& execution) {
   const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
+  WaitForEndOfSnapshot();
+  ForgetBase();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));
@@ -565,6 +586,8 @@ Status DeviceStore::Clear(const Execution& execution) {
 Status DeviceStore::RemoveAll(const Execution& execution) {
   const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
+  WaitForEndOfSnapshot();
+  ForgetBase();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));

@@ -126,6 +126,7 @@ __global__ void DecayKernel(DeviceRows rows, uint32_t high_water, double rate,
   if (meta->live == 0) return;
   const uint32_t before = meta->frequency;
   const uint32_t after = static_cast<uint32_t>(before * rate);
+  if (rows.marking) *rows.mark(static_cast<uint32_t>(row)) |= kChangedRow;
   meta->frequency =
       meta->last_seen == now && before > 0 && after == 0 ? 1 : after;
 }
@@ -383,6 +384,7 @@ Status DeviceStore::DecayFrequencies(double rate, const Execution& execution) {
     return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
   }
   MutexLock lock(&mutex_);
+  WaitForEndOfSnapshot();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
@@ -525,6 +527,7 @@ Status DeviceStore::Import(const EmbeddingRowsView& view,
   if (!view.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(AttachLocked(on, view.optimizer));
   }
+  LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, batch));
   LODESTAR_RETURN_IF_ERROR(
       CommitInsert(on, plan, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();

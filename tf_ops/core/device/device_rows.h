@@ -6,6 +6,7 @@
 //   slots        [rows, num_slots, slot_stride bytes], once there are slots
 //   meta         [rows]
 //   free         [rows]: the stack of free rows, which spans all segments
+//   marks        [rows], once a snapshot began
 
 #ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_ROWS_H_
@@ -32,11 +33,17 @@ struct alignas(8) DeviceRowMeta {
 // Value of `live` for a row that must not be evicted.
 constexpr uint32_t kMarkedRow = 2;
 
+// Marks of a row for snapshots, in one word.
+constexpr uint32_t kChangedRow = 1;  // since the base
+constexpr uint32_t kTakenRow = 2;  // belongs to the running snapshot's changes
+constexpr uint32_t kUnsavedRow = 4;  // the running snapshot still needs it
+
 struct DeviceSegment {
   char* values = nullptr;
   char* slots = nullptr;
   DeviceRowMeta* meta = nullptr;
   uint32_t* free = nullptr;
+  uint32_t* marks = nullptr;
 };
 
 struct DeviceRows {
@@ -46,6 +53,7 @@ struct DeviceRows {
   int64_t value_stride = 0;
   int64_t slot_stride = 0;   // of one slot of a row
   int64_t slots_stride = 0;  // of all slots of a row
+  bool marking = false;      // new and changed rows are marked
 
   struct Place {
     int segment;
@@ -85,6 +93,10 @@ struct DeviceRows {
     const Place place = Locate(row);
     return segments[place.segment].meta + place.row;
   }
+  __device__ uint32_t* mark(uint32_t row) const {
+    const Place place = Locate(row);
+    return segments[place.segment].marks + place.row;
+  }
   __device__ uint32_t* free(uint32_t position) const {
     const Place place = Locate(position);
     return segments[place.segment].free + place.row;
@@ -123,9 +135,14 @@ __device__ inline int64_t SizeOf(const DeviceStore::Ids& ids) {
   return *ids.count < ids.size ? *ids.count : ids.size;
 }
 
+// Whether a row was counted in step `now`.
+__device__ inline bool IsCounted(const DeviceRowMeta& meta, int64_t now) {
+  return meta.last_seen == now && meta.frequency != 0;
+}
+
 // Counts a row at most once per step.
 __device__ inline void CountOccurrence(DeviceRowMeta* meta, int64_t now) {
-  if (meta->last_seen == now && meta->frequency != 0) return;
+  if (IsCounted(*meta, now)) return;
   meta->last_seen = now;
   meta->frequency = SaturatingAdd(meta->frequency, 1);
 }

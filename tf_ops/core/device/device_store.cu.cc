@@ -101,6 +101,7 @@ Status DeviceStore::Init(const DeviceStream& on) {
   LODESTAR_CUDA_TRY(cudaMallocHost(reinterpret_cast<void**>(&fetched_),
                                    sizeof(DeviceTableState)));
   *fetched_ = DeviceTableState();
+  LODESTAR_RETURN_IF_ERROR(CreateChanges());
   LODESTAR_RETURN_IF_ERROR(
       state_.Allocate(allocator_.get(), 1, "the counters of a table"));
   LODESTAR_CUDA_TRY(
@@ -151,6 +152,7 @@ DeviceRows DeviceStore::rows() const { return RowsWith(optimizer_); }
 DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   DeviceRows rows;
   rows.segments = segment_table_.data();
+  rows.marking = marking();
   rows.value_stride = RoundUp(row_bytes(), 32);
   rows.slot_stride = RoundUp(dim() * SizeOf(ComputeType(type())), 16);
   rows.slots_stride = RoundUp(
@@ -217,7 +219,8 @@ Status DeviceStore::UploadSegments(const DeviceStream& on) try {
   table.reserve(count);
   for (const Segment& segment : segments_) {
     table.push_back({segment.values.data(), segment.slots.data(),
-                     segment.meta.data(), segment.free.data()});
+                     segment.meta.data(), segment.free.data(),
+                     segment.marks.data()});
   }
   if (count > segment_table_.size()) {
     LODESTAR_RETURN_IF_ERROR(segment_table_.Allocate(
@@ -295,6 +298,7 @@ Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
             segment.slots.Allocate(allocator_.get(), rows * shape.slots_stride,
                                    "optimizer slots of a table");
       }
+      if (status.ok()) status = AllocateMarks(on, rows, &segment);
       if (!status.ok()) break;
       segments_.push_back(std::move(segment));
       fit += rows;
@@ -442,6 +446,7 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
     status = ResourceExhausted("out of memory for the optimizer of a table.");
   }
   if (swapped && !status.ok()) swap();
+  if (status.ok()) ForgetBase();
   return status;
 }
 
@@ -458,6 +463,8 @@ Status DeviceStore::RestartSlots(const AttachedOptimizer& optimizer,
   *done = true;
   if (!NeedsRestart(optimizer, keep)) return Status();
   MutexLock lock(&mutex_);
+  *done = !snapshot_runs();
+  if (!*done) return Status();
   StreamTurn turn(&order_, on.stream().stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on.stream()));
@@ -503,8 +510,8 @@ Status DeviceStore::ReadStats(EmbeddingStats* stats,
   result.capacity = capacity();
   result.index_bytes = tags_.bytes() + entries_.bytes();
   for (const Segment& segment : segments_) {
-    result.row_bytes +=
-        segment.values.bytes() + segment.meta.bytes() + segment.free.bytes();
+    result.row_bytes += segment.values.bytes() + segment.meta.bytes() +
+                        segment.free.bytes() + segment.marks.bytes();
     result.slot_bytes += segment.slots.bytes();
   }
   result.shards.push_back({result.rows, result.index_bytes + result.row_bytes +

@@ -235,6 +235,12 @@ class DeviceStore final : public Table {
                       bool* done, std::string* former,
                       const Execution& on) override;
 
+  Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out) override;
+  void WaitForSnapshot() const override;
+  // See EmbeddingStore.
+  std::string base() const;
+  void SetBase(const std::string& base);
+
  private:
   DeviceStore(const Options& options,
               std::shared_ptr<DeviceAllocator> allocator)
@@ -251,7 +257,11 @@ class DeviceStore final : public Table {
     DeviceArray<char> slots;
     DeviceArray<DeviceRowMeta> meta;
     DeviceArray<uint32_t> free;
+    DeviceArray<uint32_t> marks;  // empty until a snapshot begins
   };
+  // What changed since the base snapshot, and the images of the running one.
+  struct Changes;
+  friend class DeviceSnapshot;
 
   // Ids without a row, whose gradients train shared rows, by shared row.
   struct SharedReaders {
@@ -287,7 +297,31 @@ class DeviceStore final : public Table {
 
   int64_t num_shared() const { return options_.policies.shared_rows; }
 
+  Status CreateChanges();
+
   // The methods below require the mutex, and BeginWrite unless they only read.
+
+  bool snapshot_runs() const LODESTAR_REQUIRES(mutex_);
+  bool marking() const LODESTAR_REQUIRES(mutex_);
+  // Releases the mutex while a snapshot is running. Does not require a turn.
+  void WaitForEndOfSnapshot() LODESTAR_REQUIRES(mutex_);
+  // Call if changes are not marked.
+  void ForgetBase() LODESTAR_REQUIRES(mutex_);
+  // Allocates cleared marks for a segment, if rows have marks.
+  Status AllocateMarks(const DeviceStream& on, int64_t rows, Segment* segment)
+      LODESTAR_REQUIRES(mutex_);
+  Status StartMarking(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
+  // Marks the rows of these ids as changed, and keeps images of those that the
+  // running snapshot still needs. Call before they change or are removed.
+  // counts: only their occurrences are counted, if not yet in this step.
+  Status BeforeWrite(const DeviceStream& on, const Ids& ids,
+                     bool counts = false) LODESTAR_REQUIRES(mutex_);
+  // Copies the images in device memory to the host.
+  Status DrainImages(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
+  // Notes ids that were just removed. Call before rows are counted. An empty
+  // array: removals are not noted.
+  Status NoteRemoved(const DeviceStream& on, const DeviceArray<int64_t>& ids)
+      LODESTAR_REQUIRES(mutex_);
 
   int64_t capacity() const LODESTAR_REQUIRES(mutex_);
   // Number of cells that may be in use before the index grows, and number of
@@ -415,6 +449,7 @@ class DeviceStore final : public Table {
   DeviceArray<char> shared_values_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<char> shared_slots_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<DeviceSegment> shared_segment_ LODESTAR_GUARDED_BY(mutex_);
+  std::shared_ptr<Changes> changes_;
 };
 
 }  // namespace lodestar

@@ -461,6 +461,7 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
     applied.name = update.optimizer;
     return OtherOptimizerError(optimizer_, applied);
   }
+  LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, unique.ids));
   UpdateCall call = {};
   call.index = index();
   call.rows = rows();

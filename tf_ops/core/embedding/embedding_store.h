@@ -33,6 +33,7 @@
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/lookup_plan.h"
+#include "tf_ops/core/table/snapshot_source.h"
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
@@ -275,7 +276,10 @@ class EmbeddingStore final : public Table {
   void SetBase(const std::string& base);
 
   // For snapshots and restores.
-  SnapshotSource snapshot_source() { return SnapshotSource(&table_); }
+  Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out) override {
+    *out = lodestar::MakeSnapshotSource(&table_);
+    return Status();
+  }
   RowChecks row_checks() const { return RowChecks(table_); }
   RowsApplier rows_applier(bool fresh = false) {
     return RowsApplier(&table_, fresh);

@@ -25,7 +25,6 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/embedding/embedding_changes.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/memory/epoch.h"
@@ -36,6 +35,7 @@
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/lookup_plan.h"
+#include "tf_ops/core/table/table_changes.h"
 
 namespace lodestar {
 

@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "tf_ops/core/snapshot/snapshot_table.h"
+
 namespace lodestar {
 namespace {
 
@@ -17,6 +19,15 @@ constexpr int64_t kImageShare = 10;
 
 Status AlreadyRunning() {
   return FailedPrecondition("the table already has a running snapshot.");
+}
+
+int64_t ImageLimit(const SnapshotState& state) {
+  return std::max(state.bytes / kImageShare, kLeastImageLimit);
+}
+
+BlockKind KindOf(const SnapshotSource& source, size_t part) {
+  return source.has_shared_rows(part) ? BlockKind::kSharedRows
+                                      : BlockKind::kRows;
 }
 
 // Appends items in blocks.
@@ -36,16 +47,6 @@ Status AppendAll(SnapshotFileWriter* file, BlockKind kind,
 
 }  // namespace
 
-// The rows of one RowStore.
-struct EmbeddingSnapshot::Part {
-  RowStore* rows;
-  BlockKind kind;
-  SnapshotRowFormat format;
-};
-
-EmbeddingSnapshot::EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store)
-    : store_(std::move(store)), source_(store_->snapshot_source()) {}
-
 EmbeddingSnapshot::~EmbeddingSnapshot() { Abort(); }
 
 Status EmbeddingSnapshot::Begin(
@@ -56,48 +57,47 @@ Status EmbeddingSnapshot::Begin(
   // All callers lock tables in the same order, to avoid deadlocks.
   std::vector<int64_t> order;
   for (int64_t i = 0; i < sources.size(); ++i) {
+    std::unique_ptr<SnapshotSource> source;
+    LODESTAR_RETURN_IF_ERROR(sources[i].table->MakeSnapshotSource(&source));
     std::unique_ptr<EmbeddingSnapshot> snapshot(
-        new EmbeddingSnapshot(sources[i].store));
+        new EmbeddingSnapshot(sources[i].table, std::move(source)));
     snapshots.push_back(std::move(snapshot));
     begun.emplace_back(snapshots.back()->mutex_);
     order.push_back(i);
   }
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return std::less<>()(sources[a].store.get(), sources[b].store.get());
+    return std::less<>()(sources[a].table.get(), sources[b].table.get());
   });
-  std::vector<ShardLocks> locks;
+  std::vector<SnapshotSource*> ordered;
   for (size_t k = 0; k < order.size(); ++k) {
-    if (k > 0 && sources[order[k - 1]].store == sources[order[k]].store) {
+    if (k > 0 && sources[order[k - 1]].table == sources[order[k]].table) {
       return InvalidArgument("the snapshot lists one table twice.");
     }
-    SnapshotSource& source = snapshots[order[k]]->source_;
-    if (source.budget() != nullptr) return AlreadyRunning();
-    locks.push_back(source.Locks());
+    ordered.push_back(snapshots[order[k]]->source_.get());
+    if (ordered.back()->budget() != nullptr) return AlreadyRunning();
     // Allocates before the gates stop optimizer steps.
-    locks.back().Lock();
-    const Status reserved = source.ReserveMarks();
-    locks.back().Unlock();
-    LODESTAR_RETURN_IF_ERROR(reserved);
+    LODESTAR_RETURN_IF_ERROR(ordered.back()->Reserve());
   }
   const auto flip = [&]() -> Status {
     struct Unlocker {
-      std::vector<ShardLocks>* locks;
+      const std::vector<SnapshotSource*>& sources;
       ~Unlocker() {
-        for (ShardLocks& lock : *locks) lock.Unlock();
+        for (SnapshotSource* source : sources) source->Unlock();
       }
     };
-    for (ShardLocks& lock : locks) lock.Lock();
-    const Unlocker unlocker = {&locks};
-    for (int64_t i : order) {
-      if (snapshots[i]->source_.budget() != nullptr) return AlreadyRunning();
+    for (SnapshotSource* source : ordered) source->Lock();
+    const Unlocker unlocker = {ordered};
+    for (const SnapshotSource* source : ordered) {
+      if (source->budget() != nullptr) return AlreadyRunning();
     }
     std::shared_ptr<ImageBudget> budget;
     try {
       int64_t limit = 0;
       for (int64_t i : order) {
-        snapshots[i]->mutex_.AssertHeld();
-        snapshots[i]->Prepare(sources[i].base);
-        limit += snapshots[i]->image_limit_;
+        SnapshotState* const state = &snapshots[i]->state_;
+        LODESTAR_RETURN_IF_ERROR(
+            snapshots[i]->source_->Describe(sources[i].base, state));
+        limit += ImageLimit(*state);
       }
       budget = std::make_shared<ImageBudget>(gates, limit);
     } catch (const std::bad_alloc&) {
@@ -105,8 +105,12 @@ Status EmbeddingSnapshot::Begin(
     }
     // No error is possible from here on.
     for (int64_t i : order) {
-      snapshots[i]->mutex_.AssertHeld();
-      snapshots[i]->Start(budget);
+      EmbeddingSnapshot* const snapshot = snapshots[i].get();
+      snapshot->mutex_.AssertHeld();
+      snapshot->budget_ = budget;
+      snapshot->source_->Begin(budget, kMostChunkBytes,
+                               ImageLimit(snapshot->state_) / 4);
+      snapshot->begun_ = true;
     }
     return Status();
   };
@@ -116,48 +120,6 @@ Status EmbeddingSnapshot::Begin(
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the snapshot of ", sources.size(),
                            " tables.");
-}
-
-void EmbeddingSnapshot::Prepare(const std::string& base) {
-  table_.dim = store_->dim();
-  table_.type = store_->type();
-  table_.whole = base.empty() || store_->base() != base;
-  table_.optimizer = source_.optimizer();
-  table_.step = source_.step().value();
-  table_.seed = source_.initializer().seed();
-  table_.salt = source_.initializer().salt();
-  table_.own_step = source_.step().own();
-  table_.shared_rows = source_.num_shared_rows();
-  int64_t bytes = 0;
-  for (RowStore* rows : source_.stores()) {
-    const bool shared = parts_.size() == source_.num_shards();
-    parts_.push_back(
-        {rows,
-         shared ? BlockKind::kSharedRows : BlockKind::kRows,
-         {table_.layout(), table_.optimizer.slot_inits, rows->num_slots()}});
-    ends_.push_back(rows->high_water());
-    bytes += rows->row_bytes() + rows->slot_bytes();
-  }
-  source_.occurrence_counter().ForEachPending(
-      table_.step, [&](int64_t id, uint32_t occurrences, int64_t last_seen) {
-        mutex_.AssertHeld();
-        pending_.push_back({id, last_seen, occurrences, 0});
-      });
-  sketch_ = source_.occurrence_counter().sketch();
-  removed_.resize(source_.num_shards());
-  image_limit_ = std::max(bytes / kImageShare, kLeastImageLimit);
-}
-
-void EmbeddingSnapshot::Start(const std::shared_ptr<ImageBudget>& budget) {
-  budget_ = budget;
-  source_.Begin(budget, &removed_);
-  const int64_t chunk =
-      std::min(kMostChunkBytes,
-               image_limit_ / (4 * static_cast<int64_t>(parts_.size())));
-  for (const Part& part : parts_) {
-    part.rows->BeginSnapshot(table_.whole, part.format, chunk, budget.get());
-  }
-  begun_ = true;
 }
 
 Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
@@ -176,36 +138,39 @@ Status EmbeddingSnapshot::Write(SnapshotFileWriter* file) {
     }
   }
   complete_ = status.ok();
-  EndImages();
+  source_->EndImages();
   return status;
 }
 
 Status EmbeddingSnapshot::WriteAll(SnapshotFileWriter* file) {
-  const std::string table = EncodeTable(table_);
+  const std::string table = EncodeTable(state_.table);
   LODESTAR_RETURN_IF_ERROR(
       file->Append(BlockKind::kTable, 1, table.data(), table.size()));
-  if (!table_.whole) {
-    for (const std::vector<int64_t>& ids : removed_) {
+  if (!state_.table.whole) {
+    for (const std::vector<int64_t>& ids : source_->removed()) {
       LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kRemoved, ids));
     }
   }
-  LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kPending, pending_));
-  std::vector<SnapshotPending>().swap(pending_);
-  LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kSketch, sketch_));
-  std::vector<uint8_t>().swap(sketch_);
-  RecordBuffer block(file, table_.record_bytes());
-  for (size_t p = 0; p < parts_.size(); ++p) {
-    const Part& part = parts_[p];
-    for (int64_t next = 0; next < ends_[p];) {
-      block.Add(part.rows->SaveRows(ends_[p], part.format, block.left(), &next,
-                                    block.next()));
+  LODESTAR_RETURN_IF_ERROR(
+      AppendAll(file, BlockKind::kPending, state_.pending));
+  std::vector<SnapshotPending>().swap(state_.pending);
+  LODESTAR_RETURN_IF_ERROR(AppendAll(file, BlockKind::kSketch, state_.sketch));
+  std::vector<uint8_t>().swap(state_.sketch);
+  RecordBuffer block(file, state_.table.record_bytes());
+  for (size_t p = 0; p < source_->num_parts(); ++p) {
+    for (int64_t next = 0; next < source_->num_rows(p);) {
+      int64_t count = 0;
+      LODESTAR_RETURN_IF_ERROR(
+          source_->SaveRows(p, block.left(), &next, block.next(), &count));
+      block.Add(count);
       if (block.left() == 0) {
-        LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
+        LODESTAR_RETURN_IF_ERROR(block.Flush(KindOf(*source_, p)));
         LODESTAR_RETURN_IF_ERROR(WriteImages(file, false));
       }
     }
-    if (p + 1 == parts_.size() || parts_[p + 1].kind != part.kind) {
-      LODESTAR_RETURN_IF_ERROR(block.Flush(part.kind));
+    if (p + 1 == source_->num_parts() ||
+        KindOf(*source_, p + 1) != KindOf(*source_, p)) {
+      LODESTAR_RETURN_IF_ERROR(block.Flush(KindOf(*source_, p)));
     }
   }
   return WriteImages(file, true);
@@ -216,31 +181,22 @@ Status EmbeddingSnapshot::WriteImages(SnapshotFileWriter* file, bool all) {
     return FailedPrecondition("the snapshot was aborted.");
   }
   if (!all && budget_->bytes() == 0) return Status();
-  for (const Part& part : parts_) {
-    RowImages::Chunk* chunks =
-        part.rows->images()->Take(all || budget_->tight());
-    Status status;
+  for (size_t p = 0; p < source_->num_parts(); ++p) {
+    RowImages::Chunk* chunks = nullptr;
+    Status status = source_->TakeImages(p, all || budget_->tight(), &chunks);
     while (chunks != nullptr) {
       RowImages::Chunk* const chunk = chunks;
       chunks = std::exchange(chunk->next, nullptr);
       if (status.ok()) {
-        status = file->Append(part.kind, chunk->count, chunk->records(),
-                              chunk->count * table_.record_bytes());
+        status =
+            file->Append(KindOf(*source_, p), chunk->count, chunk->records(),
+                         chunk->count * state_.table.record_bytes());
       }
       RowImages::Release(chunk);
     }
     LODESTAR_RETURN_IF_ERROR(status);
-    if (part.rows->images()->failed()) {
-      return ResourceExhausted("out of memory for the image of a changed row.");
-    }
   }
   return Status();
-}
-
-void EmbeddingSnapshot::EndImages() {
-  for (size_t p = 0; p < parts_.size(); ++p) {
-    parts_[p].rows->EndImages(ends_[p]);
-  }
 }
 
 void EmbeddingSnapshot::Commit(std::string base) {
@@ -257,8 +213,8 @@ void EmbeddingSnapshot::Abort() {
 void EmbeddingSnapshot::End(std::string* base) {
   if (ended_ || !begun_) return;
   ended_ = true;
-  EndImages();
-  source_.End(ends_, std::move(removed_), base);
+  source_->EndImages();
+  source_->End(base);
 }
 
 }  // namespace lodestar

@@ -21,16 +21,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/base/step_gate.h"
-#include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/rows/row_images.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
-#include "tf_ops/core/snapshot/snapshot_table.h"
+#include "tf_ops/core/table/snapshot_source.h"
+#include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 
@@ -39,8 +40,8 @@ namespace lodestar {
 class EmbeddingSnapshot {
  public:
   struct Source {
-    std::shared_ptr<EmbeddingStore> store;
-    // Makes an incremental snapshot if this is the store's base, else a full
+    std::shared_ptr<Table> table;
+    // Makes an incremental snapshot if this is the table's base, else a full
     // one.
     std::string base;
   };
@@ -48,8 +49,9 @@ class EmbeddingSnapshot {
   // `sources`, atomically. `gates` are those of the tables: waits until no
   // optimizer step is inside them, and closes them while the images of these
   // snapshots exceed their limit. Returns InvalidArgument if a table occurs
-  // twice, FailedPrecondition if a table already has a snapshot or steps
-  // overlapped for a minute without a gap, ResourceExhausted if out of memory.
+  // twice, Unimplemented if a table has no snapshots, FailedPrecondition if a
+  // table already has a snapshot or steps overlapped for a minute without a
+  // gap, ResourceExhausted if out of memory.
   static Status Begin(Span<const Source> sources, const StepGates& gates,
                       std::vector<std::unique_ptr<EmbeddingSnapshot>>* out);
   // Aborts the snapshot unless it is committed.
@@ -58,7 +60,7 @@ class EmbeddingSnapshot {
   EmbeddingSnapshot& operator=(const EmbeddingSnapshot&) = delete;
 
   // The table's description; `whole` is false for an incremental snapshot.
-  const SnapshotTable& table() const { return table_; }
+  const SnapshotTable& table() const { return state_.table; }
 
   // Appends the snapshot to an empty file, without finishing the file. Call
   // once. After an error the snapshot can only be aborted. Returns
@@ -75,39 +77,25 @@ class EmbeddingSnapshot {
   void Abort();
 
  private:
-  struct Part;
+  EmbeddingSnapshot(std::shared_ptr<Table> table,
+                    std::unique_ptr<SnapshotSource> source)
+      : keep_(std::move(table)), source_(std::move(source)) {}
 
-  explicit EmbeddingSnapshot(std::shared_ptr<EmbeddingStore> store);
-
-  // Copies admission state and metadata. Must hold all locks of the table.
-  void Prepare(const std::string& base) LODESTAR_REQUIRES(mutex_);
-  // Starts the snapshot. Cannot fail.
-  void Start(const std::shared_ptr<ImageBudget>& budget)
-      LODESTAR_REQUIRES(mutex_);
   Status WriteAll(SnapshotFileWriter* file) LODESTAR_REQUIRES(mutex_);
   // Writes images that other threads made: full chunks only, or all.
   Status WriteImages(SnapshotFileWriter* file, bool all)
       LODESTAR_REQUIRES(mutex_);
-  void EndImages() LODESTAR_REQUIRES(mutex_);
   // base: nullptr if the snapshot failed.
   void End(std::string* base) LODESTAR_REQUIRES(mutex_);
 
-  const std::shared_ptr<EmbeddingStore> store_;
-  SnapshotSource source_;
-  SnapshotTable table_;
-  int64_t image_limit_ = 0;
+  const std::shared_ptr<Table> keep_;  // alive while source_ is
+  const std::unique_ptr<SnapshotSource> source_;
+  // Written by Begin; its pending ids and sketch are dropped once written.
+  SnapshotState state_;
   std::atomic<bool> aborted_{false};
   Mutex mutex_;  // held during Begin, Write and End
   // Shared by the snapshots of one Begin; null before.
   std::shared_ptr<ImageBudget> budget_ LODESTAR_GUARDED_BY(mutex_);
-  // Shards, then shared rows.
-  std::vector<Part> parts_ LODESTAR_GUARDED_BY(mutex_);
-  // By part, number of rows when the snapshot began.
-  std::vector<int64_t> ends_ LODESTAR_GUARDED_BY(mutex_);
-  // By shard, removed since the base.
-  std::vector<std::vector<int64_t>> removed_ LODESTAR_GUARDED_BY(mutex_);
-  std::vector<SnapshotPending> pending_ LODESTAR_GUARDED_BY(mutex_);
-  std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
   bool begun_ LODESTAR_GUARDED_BY(mutex_) = false;
   bool written_ LODESTAR_GUARDED_BY(mutex_) = false;
   // Whether it was written without an error.

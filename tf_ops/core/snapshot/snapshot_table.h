@@ -13,26 +13,9 @@
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/snapshot_record.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/table/snapshot_source.h"
 
 namespace lodestar {
-
-// The contents of a TABLE block.
-struct SnapshotTable {
-  int dim = 1;
-  RowType type = RowType::kFloat32;
-  bool whole = true;  // false: incremental
-  AttachedOptimizer optimizer;
-  int64_t step = 0;
-  int64_t seed = 0;
-  int64_t salt = 0;
-  bool own_step = false;    // SetStep sets the step
-  int64_t shared_rows = 0;  // number of shared rows of the table
-
-  SnapshotRowLayout layout() const {
-    return {dim, type, static_cast<int64_t>(optimizer.slot_names.size())};
-  }
-  int64_t record_bytes() const { return layout().bytes(); }
-};
 
 // Returns the payload of a TABLE block.
 std::string EncodeTable(const SnapshotTable& table);

@@ -75,6 +75,10 @@ Status NonfiniteSharedRow(int64_t row) {
       row, "; no row was changed", kWhyNonfinite);
 }
 
+Status Table::MakeSnapshotSource(std::unique_ptr<SnapshotSource>*) {
+  return UnsupportedOnGpu("snapshots");
+}
+
 Status UnsupportedOnGpu(const char* what) {
   return Status(StatusCode::kUnimplemented,
                 StrCat("a table on a GPU does not support ", what,

@@ -124,6 +124,7 @@ struct UniqueLookup {
   bool* resident = nullptr;  // receives whether each id had a row before
 };
 
+class SnapshotSource;
 class Table;
 
 // What an update does about gradients that contain NaN or infinity.
@@ -313,6 +314,9 @@ class Table {
   virtual Status RestartSlots(const AttachedOptimizer& optimizer,
                               KeptSlots keep, bool* done, std::string* former,
                               const Execution& on) = 0;
+  // Makes what a snapshot of this table reads. The table must outlive it.
+  // Returns Unimplemented if the table has no snapshots.
+  virtual Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out);
   virtual void WaitForSnapshot() const {}
 
  protected:

@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/embedding_changes.h"
+#include "tf_ops/core/table/table_changes.h"
 
 #include <gtest/gtest.h>
 

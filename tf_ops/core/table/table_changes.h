@@ -1,8 +1,8 @@
 // Changes of a table since a snapshot: whether they are marked, and which ids
 // were removed. Incremental snapshots are written from these.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
+#ifndef LODESTAR_TF_OPS_CORE_TABLE_TABLE_CHANGES_H_
+#define LODESTAR_TF_OPS_CORE_TABLE_TABLE_CHANGES_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -130,4 +130,4 @@ class TableChanges {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_CHANGES_H_
+#endif  // LODESTAR_TF_OPS_CORE_TABLE_TABLE_CHANGES_H_

@@ -1,0 +1,255 @@
+// Compares snapshots of tables on a GPU with snapshots of the same table in
+// host memory, full and incremental, while both tables change.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/checks.h"
+#include "tests/cuda/device_tables.h"
+#include "tf_ops/core/base/step_gate.h"
+#include "tf_ops/core/snapshot/embedding_snapshot.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_table.h"
+#include "tf_ops/core/table/snapshot_source.h"
+
+namespace lodestar {
+namespace {
+
+// Fewer ids, for a slow device.
+bool few = false;
+
+using Snapshot = std::unique_ptr<EmbeddingSnapshot>;
+
+// Content of a snapshot file.
+struct FileContent {
+  std::string table;  // the TABLE block
+  bool whole = false;
+  std::map<int64_t, std::string> rows;
+  std::set<int64_t> removed;
+};
+
+Snapshot Begin(Table* table, const std::string& base) {
+  // The caller owns the table.
+  const EmbeddingSnapshot::Source source = {{std::shared_ptr<void>(), table},
+                                            base};
+  std::vector<Snapshot> snapshots;
+  ExpectOk(EmbeddingSnapshot::Begin({&source, 1}, StepGates(), &snapshots),
+           "begin");
+  return std::move(snapshots[0]);
+}
+
+FileContent Write(EmbeddingSnapshot* snapshot) {
+  FileContent content;
+  const std::string path = std::string(std::tmpnam(nullptr));
+  std::unique_ptr<SnapshotFileWriter> file;
+  ExpectOk(SnapshotFileWriter::Create(path, &file), "create");
+  ExpectOk(snapshot->Write(file.get()), "write");
+  ExpectOk(file->Finish(), "finish");
+  std::unique_ptr<SnapshotFileReader> reader;
+  ExpectOk(SnapshotFileReader::Open(path, &reader), "open");
+  SnapshotTable table;
+  ExpectOk(ReadTable(*reader, &table), "table");
+  content.table = EncodeTable(table);
+  content.whole = table.whole;
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  for (bool more = true; more;) {
+    SnapshotFileReader::Block block;
+    ExpectOk(scan.Next(&block, &more), "scan");
+    if (!more) break;
+    ExpectOk(CheckRecords(*reader, table, block), "records");
+    const int64_t bytes = table.record_bytes();
+    for (int64_t i = 0; i < block.count; ++i) {
+      if (block.kind == BlockKind::kRows) {
+        const std::string record(block.payload.data() + i * bytes, bytes);
+        const int64_t id = block.at<int64_t>(i * bytes);
+        Expect(content.rows.emplace(id, record).second,
+               std::to_string(id) + " occurs twice");
+      } else if (block.kind == BlockKind::kRemoved) {
+        content.removed.insert(block.at<int64_t>(i * 8));
+      }
+    }
+  }
+  std::remove(path.c_str());
+  return content;
+}
+
+class SnapshotTest {
+ public:
+  SnapshotTest(int64_t dim, RowType type, Random* random,
+               const EvictionPolicy& eviction = EvictionPolicy())
+      : tables_(dim, type, "uniform", eviction), random_(*random) {}
+
+  // Random calls on both tables.
+  void Change(int calls) {
+    const int64_t batch = few ? 60 : 400;
+    for (int call = 0; call < calls; ++call) {
+      const Ids ids = UniqueOf(SomeIds(&random_, batch, batch));
+      switch (Draw(&random_, 0, 4)) {
+        case 0:
+          tables_.FindOrInsert(ids, true, true, "lookup");
+          break;
+        case 1:
+          tables_.FindOrInsert(ids, true, false, "lookup");
+          break;
+        case 2:
+          tables_.Apply(ids, "adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}, false,
+                        &random_, "update");
+          break;
+        case 3:
+          Remove({ids.begin(), ids.begin() + ids.size() / 4});
+          break;
+        default:
+          Assign(ids);
+      }
+    }
+  }
+  // Looks up and updates ids, which attaches the optimizer.
+  void Train() {
+    const Ids ids = UniqueOf(SomeIds(&random_, 100, 50));
+    tables_.FindOrInsert(ids, true, true, "lookup");
+    tables_.Apply(ids, "adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}, false, &random_,
+                  "update");
+  }
+  void Remove(Ids ids) {
+    // An id may be named twice.
+    ids.push_back(ids[0]);
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    int64_t removed = 0;
+    int64_t wanted = 0;
+    ExpectOk(
+        tables_.device->Remove({device_ids.data(), n}, &removed, tables_.on),
+        "remove");
+    ExpectOk(tables_.host->Remove(ids, &wanted, {}), "remove on the host");
+    Expect(removed == wanted, "number of removed rows");
+  }
+  void Assign(const Ids& ids) {
+    const std::vector<char> rows(ids.size() * tables_.row_bytes(), 1);
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<char> device_rows(rows);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    ExpectOk(tables_.device->InsertOrAssign({device_ids.data(), n},
+                                            device_rows.data(), tables_.on),
+             "assign");
+    REQUIRE_CUDA(cudaStreamSynchronize(tables_.stream));
+    ExpectOk(tables_.host->InsertOrAssign(ids, rows.data(), {}),
+             "assign on the host");
+  }
+  void Decay() {
+    ExpectOk(tables_.device->DecayFrequencies(0.5, tables_.on), "decay");
+    REQUIRE_CUDA(cudaStreamSynchronize(tables_.stream));
+    ExpectOk(tables_.host->DecayFrequencies(0.5, {}), "decay on the host");
+  }
+
+  // Takes a snapshot of both, which change meanwhile, and compares them.
+  // Commits it as the base `name`, unless that is empty.
+  FileContent TakeAndCompare(const std::string& base, const std::string& name,
+                             const std::string& what) {
+    const Snapshot device = Begin(tables_.device.get(), base);
+    const Snapshot host = Begin(tables_.host.get(), base);
+    Change(3);
+    const FileContent got = Write(device.get());
+    const FileContent wanted = Write(host.get());
+    Expect(got.table == wanted.table, what + ": table");
+    Expect(got.rows == wanted.rows, what + ": rows");
+    Expect(got.removed == wanted.removed, what + ": removed ids");
+    Change(1);
+    for (EmbeddingSnapshot* snapshot : {device.get(), host.get()}) {
+      name.empty() ? snapshot->Abort() : snapshot->Commit(name);
+    }
+    return got;
+  }
+
+  Tables& tables() { return tables_; }
+
+ private:
+  Tables tables_;
+  Random& random_;
+};
+
+// A full snapshot, incremental ones, one that fails, and one of another base.
+void TestChain(Random* random) {
+  for (const auto& [dim, type] :
+       {std::pair<int64_t, RowType>{5, RowType::kFloat32},
+        {3, RowType::kFloat16},
+        {2, RowType::kFloat64}}) {
+    SnapshotTest test(dim, type, random);
+    test.Train();
+    test.Change(2);
+    const std::string what = "dim " + std::to_string(dim);
+    const FileContent first = test.TakeAndCompare("", "a", what + ", full");
+    Expect(first.whole && !first.rows.empty(), what + ": the first is full");
+    test.Change(1);
+    Expect(!test.TakeAndCompare("a", "b", what + ", incremental").whole,
+           what + ": the second is incremental");
+    test.Change(2);
+    test.TakeAndCompare("b", "", what + ", failed");
+    test.Change(1);
+    Expect(!test.TakeAndCompare("b", "c", what + ", after a failed one").whole,
+           what + ": changes of a failed one are not lost");
+    test.Decay();
+    test.TakeAndCompare("c", "d", what + ", decayed");
+    Expect(test.TakeAndCompare("a", "e", what + ", old base").whole,
+           what + ": an old base makes a full one");
+    test.tables().ExpectSameTable(what);
+  }
+}
+
+// More rows than a window, of which the table changes some.
+void TestManyRows(Random* random) {
+  SnapshotTest test(1, RowType::kFloat32, random);
+  test.Train();
+  Ids ids(few ? 3000 : 300000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(7 * i);
+  test.Assign(ids);
+  const FileContent content = test.TakeAndCompare("", "a", "many rows");
+  Expect(content.rows.size() >= ids.size(), "all rows are in the snapshot");
+  test.Remove({ids.begin(), ids.begin() + 100});
+  test.TakeAndCompare("a", "b", "many rows, incremental");
+}
+
+// A cleared table has no base, and a snapshot that is not written ends.
+void TestClear(Random* random) {
+  SnapshotTest test(4, RowType::kFloat32, random);
+  test.Train();
+  test.TakeAndCompare("", "a", "clear");
+  ExpectOk(test.tables().device->Clear(test.tables().on), "clear");
+  ExpectOk(test.tables().host->Clear({}), "clear on the host");
+  test.Change(1);
+  Expect(test.TakeAndCompare("a", "b", "cleared").whole,
+         "a cleared table makes a full snapshot");
+  {
+    const Snapshot dropped = Begin(test.tables().device.get(), "");
+  }
+  std::unique_ptr<SnapshotSource> source;
+  ExpectOk(test.tables().device->MakeSnapshotSource(&source), "source");
+  Expect(source->budget() == nullptr, "a dropped snapshot has ended");
+  test.tables().device->SetBase("z");
+  Expect(test.tables().device->base() == "z", "the base that was set");
+  const Snapshot next = Begin(test.tables().device.get(), "z");
+  const FileContent content = Write(next.get());
+  Expect(!content.whole && content.rows.empty(), "nothing has changed");
+  std::vector<Snapshot> second;
+  const EmbeddingSnapshot::Source again = {
+      {std::shared_ptr<void>(), test.tables().device.get()}, ""};
+  ExpectError(EmbeddingSnapshot::Begin({&again, 1}, StepGates(), &second),
+              StatusCode::kFailedPrecondition, "already has a running");
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  using namespace lodestar;
+  return RunTests(
+      argc, argv,
+      {{"chain", TestChain}, {"many rows", TestManyRows}, {"clear", TestClear}},
+      &few);
+}
