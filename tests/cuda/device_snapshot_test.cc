@@ -83,8 +83,8 @@ FileContent Write(EmbeddingSnapshot* snapshot) {
 class SnapshotTest {
  public:
   SnapshotTest(int64_t dim, RowType type, Random* random,
-               const EvictionPolicy& eviction = EvictionPolicy())
-      : tables_(dim, type, "uniform", eviction), random_(*random) {}
+               const TablePolicies& policies = TablePolicies())
+      : tables_(dim, type, "uniform", policies), random_(*random) {}
 
   // Random calls on both tables.
   void Change(int calls) {
