@@ -33,6 +33,9 @@ struct FileContent {
   bool whole = false;
   std::map<int64_t, std::string> rows;
   std::set<int64_t> removed;
+  std::set<std::string> pending;
+  std::string sketch;
+  std::map<int64_t, std::string> shared;
 };
 
 Snapshot Begin(Table* table, const std::string& base) {
@@ -66,11 +69,20 @@ FileContent Write(EmbeddingSnapshot* snapshot) {
     ExpectOk(CheckRecords(*reader, table, block), "records");
     const int64_t bytes = table.record_bytes();
     for (int64_t i = 0; i < block.count; ++i) {
-      if (block.kind == BlockKind::kRows) {
+      if (block.kind == BlockKind::kRows ||
+          block.kind == BlockKind::kSharedRows) {
         const std::string record(block.payload.data() + i * bytes, bytes);
         const int64_t id = block.at<int64_t>(i * bytes);
-        Expect(content.rows.emplace(id, record).second,
+        auto& rows =
+            block.kind == BlockKind::kRows ? content.rows : content.shared;
+        Expect(rows.emplace(id, record).second,
                std::to_string(id) + " occurs twice");
+      } else if (block.kind == BlockKind::kPending) {
+        content.pending.insert(
+            std::string(block.payload.data() + i * sizeof(SnapshotPending),
+                        sizeof(SnapshotPending)));
+      } else if (block.kind == BlockKind::kSketch) {
+        content.sketch += block.payload[i];
       } else if (block.kind == BlockKind::kRemoved) {
         content.removed.insert(block.at<int64_t>(i * 8));
       }
@@ -160,6 +172,15 @@ class SnapshotTest {
     Expect(got.table == wanted.table, what + ": table");
     Expect(got.rows == wanted.rows, what + ": rows");
     Expect(got.removed == wanted.removed, what + ": removed ids");
+    Expect(got.pending == wanted.pending, what + ": pending ids");
+    Expect(got.sketch == wanted.sketch, what + ": sketch");
+    // Incremental snapshots of a table on a GPU have all shared rows.
+    if (wanted.whole) Expect(got.shared == wanted.shared, what + ": shared");
+    for (const auto& [row, record] : wanted.shared) {
+      const auto found = got.shared.find(row);
+      Expect(found != got.shared.end() && found->second == record,
+             what + ": shared row");
+    }
     Change(1);
     for (EmbeddingSnapshot* snapshot : {device.get(), host.get()}) {
       name.empty() ? snapshot->Abort() : snapshot->Commit(name);
@@ -215,6 +236,29 @@ void TestManyRows(Random* random) {
   test.TakeAndCompare("a", "b", "many rows, incremental");
 }
 
+// Pending ids, the sketch and shared rows are in the file.
+void TestPolicies(Random* random) {
+  for (const auto kind : {AdmissionPolicy::Kind::kMinCount,
+                          AdmissionPolicy::Kind::kCountingBloom}) {
+    TablePolicies policies;
+    policies.admission.kind = kind;
+    policies.admission.min_count = 2;
+    policies.admission.num_counters = 1000;
+    policies.admission.num_hashes = 2;
+    policies.shared_rows = 3;
+    SnapshotTest test(5, RowType::kFloat32, random, policies);
+    test.Train();
+    test.Change(2);
+    const FileContent content = test.TakeAndCompare("", "a", "policies");
+    Expect(content.shared.size() == 3, "all shared rows");
+    // With a sketch, ids are pending in one step only.
+    Expect(!content.pending.empty() || !content.sketch.empty(),
+           "some ids are pending");
+    test.Change(1);
+    test.TakeAndCompare("a", "b", "policies, incremental");
+  }
+}
+
 // A cleared table has no base, and a snapshot that is not written ends.
 void TestClear(Random* random) {
   SnapshotTest test(4, RowType::kFloat32, random);
@@ -248,8 +292,10 @@ void TestClear(Random* random) {
 
 int main(int argc, char** argv) {
   using namespace lodestar;
-  return RunTests(
-      argc, argv,
-      {{"chain", TestChain}, {"many rows", TestManyRows}, {"clear", TestClear}},
-      &few);
+  return RunTests(argc, argv,
+                  {{"chain", TestChain},
+                   {"many rows", TestManyRows},
+                   {"policies", TestPolicies},
+                   {"clear", TestClear}},
+                  &few);
 }

@@ -364,12 +364,22 @@ class DeviceSnapshot final : public SnapshotSource {
                     store.options_.initializer.seed(),
                     store.options_.initializer.salt(),
                     store.step_.own(),
-                    /*shared_rows=*/0};
+                    store.num_shared()};
     layout_ = state->table.layout();
     for (const auto& segment : store.segments_) {
       state->bytes += segment.values.bytes() + segment.slots.bytes();
     }
     removed_.resize(1);
+    EmbeddingRows waiting;
+    waiting.step = store.step();
+    LODESTAR_RETURN_IF_ERROR(store.admission_.Export(on_, &waiting));
+    for (size_t i = 0; i < waiting.pending_ids.size(); ++i) {
+      state->pending.push_back(
+          {waiting.pending_ids[i], waiting.pending_last_seen[i],
+           static_cast<uint32_t>(waiting.pending_sightings[i]), 0});
+    }
+    state->sketch = std::move(waiting.sketch);
+    LODESTAR_RETURN_IF_ERROR(CopyShared());
     return turn.End();
   }
 
@@ -395,15 +405,25 @@ class DeviceSnapshot final : public SnapshotSource {
   const std::vector<std::vector<int64_t>>& removed() const override {
     return removed_;
   }
-  size_t num_parts() const override { return 1; }
-  bool has_shared_rows(size_t) const override { return false; }
-  int64_t num_rows(size_t) const override { return end_; }
+  size_t num_parts() const override { return shared_.empty() ? 1 : 2; }
+  bool has_shared_rows(size_t part) const override { return part == 1; }
+  int64_t num_rows(size_t part) const override {
+    return part == 1 ? static_cast<int64_t>(shared_.size()) / layout_.bytes()
+                     : end_;
+  }
 
   // Rows are listed a window at a time; *next is the first row of the next
   // window once all rows of the current one are saved.
-  Status SaveRows(size_t, int64_t most, int64_t* next, char* out,
+  Status SaveRows(size_t part, int64_t most, int64_t* next, char* out,
                   int64_t* count) override {
     LODESTAR_RETURN_IF_ERROR(status_);
+    if (has_shared_rows(part)) {
+      *count = std::min(most, num_rows(part) - *next);
+      std::memcpy(out, &shared_[*next * layout_.bytes()],
+                  *count * layout_.bytes());
+      *next += *count;
+      return Status();
+    }
     LODESTAR_CUDA_TRY(cudaSetDevice(changes_.gpu));
     const int64_t most_records =
         std::min(most, std::max<int64_t>(1, kPieceBytes / layout_.bytes()));
@@ -418,7 +438,8 @@ class DeviceSnapshot final : public SnapshotSource {
     return Status();
   }
 
-  Status TakeImages(size_t, bool all, RowImages::Chunk** chunks) override {
+  Status TakeImages(size_t part, bool all, RowImages::Chunk** chunks) override {
+    if (has_shared_rows(part)) return Status();
     if (all) {
       LODESTAR_CUDA_TRY(cudaSetDevice(changes_.gpu));
       MutexLock lock(&store_.mutex_);
@@ -474,6 +495,32 @@ class DeviceSnapshot final : public SnapshotSource {
  private:
   static constexpr int64_t kWindow = int64_t{1} << 18;
   static constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+  // Copies the shared rows, which are few, to the host. Requires the mutex.
+  Status CopyShared() {
+    DeviceStore& store = store_;
+    store.mutex_.AssertHeld();
+    const int64_t count = store.num_shared();
+    shared_.assign(count * layout_.bytes(), 0);
+    if (count == 0) return Status();
+    EmbeddingRows rows;
+    const int slots = static_cast<int>(layout_.slots());
+    LODESTAR_RETURN_IF_ERROR(
+        store.Download(on_, store.shared_rows(), nullptr, count, slots, &rows));
+    for (int64_t r = 0; r < count; ++r) {
+      char* const record = &shared_[r * layout_.bytes()];
+      const SnapshotRowHead head = {r, 0, 0, 0};
+      std::memcpy(record, &head, sizeof(head));
+      std::memcpy(record + layout_.values(), rows.values.at(r * store.dim()),
+                  layout_.value_bytes());
+      for (int s = 0; s < slots; ++s) {
+        std::memcpy(record + layout_.slot(s),
+                    rows.slots.at((s * count + r) * store.dim()),
+                    layout_.slot_bytes());
+      }
+    }
+    return Status();
+  }
 
   Status BeginOnDevice() {
     StreamTurn turn(&store_.order_, on_.stream, StreamTurn::kWrite);
@@ -550,6 +597,7 @@ class DeviceSnapshot final : public SnapshotSource {
   int64_t end_ = 0;
   std::vector<std::vector<int64_t>> removed_;
   Status status_;                 // of Begin
+  std::vector<char> shared_;      // records of the shared rows
   DeviceArray<uint32_t> list_;    // unsaved rows of the current window
   DeviceArray<uint32_t> counts_;  // of the list, and of saved records
   DeviceArray<char> records_;
