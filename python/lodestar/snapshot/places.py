@@ -103,19 +103,25 @@ def each(
             give_up()
 
     threads = []
-    for number in range(1, len(places)):
-        thread = threading.Thread(target=run, args=(number,))
-        try:
-            thread.start()
-        except RuntimeError:
-            # No thread can start, as during interpreter shutdown.
-            run(number)
-        else:
-            threads.append(thread)
-    if places:
-        run(0)
-    for thread in threads:
-        thread.join()
+    try:
+        for number in range(1, len(places)):
+            thread = threading.Thread(target=run, args=(number,))
+            try:
+                thread.start()
+            except RuntimeError:
+                # No thread can start, as during interpreter shutdown.
+                run(number)
+            else:
+                threads.append(thread)
+        if places:
+            run(0)
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        give_up()
+        for thread in threads:
+            thread.join()
+        raise
     if errors:
         raise errors[0]
     return results

@@ -161,8 +161,9 @@ class Crew:
         self._work = work
         # The piece of each thread.
         self._working: list[Iterator[None] | None] = [None] * threads
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._left = 0
+        self._under_way = 0
         self._failed = False
         self.steps = 0
 
@@ -183,26 +184,39 @@ class Crew:
                         break
             except BaseException:
                 self._failed = True
+                # The pool does not know a thread during whose start Ctrl-C came.
+                with self._lock:
+                    self._lock.wait_for(lambda: not self._under_way)
                 raise
 
     def _do(self, thread: int) -> None:
         """Runs steps until none is left."""
-        try:
-            while self._take():
-                if not self._step(thread):
-                    with self._lock:
-                        self._left += 1
-                    return
-        except BaseException:
-            self._failed = True
-            raise
+        while self._take():
+            found = False
+            try:
+                found = self._step(thread)
+            except BaseException:
+                self._failed = True
+                raise
+            finally:
+                self._finish(found)
+            if not found:
+                return
 
     def _take(self) -> bool:
         with self._lock:
             if self._failed or not self._left:
                 return False
             self._left -= 1
+            self._under_way += 1
             return True
+
+    def _finish(self, found: bool) -> None:
+        """Ends what `_take` began; a step without a piece was not run."""
+        with self._lock:
+            self._under_way -= 1
+            self._left += not found
+            self._lock.notify_all()
 
     def _step(self, thread: int) -> bool:
         """Runs a step of a piece; returns False if no piece is left."""

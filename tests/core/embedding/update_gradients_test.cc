@@ -83,7 +83,7 @@ TEST(UpdateGradientsTest, UsesGradientsOfUniqueIdsInPlace) {
   gradients.Sum(c.Update(), nullptr);
   EXPECT_EQ(gradients.rows(), c.gradients.data());
   EXPECT_EQ(gradients.ids().data(), c.ids.data());
-  // A plan tells that the ids are unique.
+  // A plan implies that the ids are unique.
   TableUpdate update = c.Update();
   const LookupPlan plan = c.store->PlanOf(std::vector<RowRef>(2));
   update.plan = &plan;

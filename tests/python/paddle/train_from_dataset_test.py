@@ -266,7 +266,7 @@ def test_an_error_of_the_callback_ends_all_threads(files, error):
 
 def test_ctrl_c_ends_all_threads_and_leaves_the_last_snapshot(files, tmp_path):
     trainer = f"""
-import sys, threading
+import sys, threading, time
 import click_models, lodestar
 from lodestar.data import open_dataset
 
@@ -282,8 +282,14 @@ try:
         model, data, threads=2, print_period=50, on_period=save
     )
 except KeyboardInterrupt:
+    steps = int(model.optimizer.iterations)
+    deadline = time.monotonic() + 60
+    # A thread that was just starting may end a little later, without a step.
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert threading.active_count() == before
-    print("ended", int(model.optimizer.iterations), flush=True)
+    assert int(model.optimizer.iterations) == steps
+    print("ended", steps, flush=True)
 """
     with subprocess.Popen(
         [sys.executable, "-c", trainer],

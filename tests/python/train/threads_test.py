@@ -102,6 +102,35 @@ def test_the_first_error_ends_all_and_is_raised():
     assert crew.steps == count - 1
 
 
+def test_no_step_is_under_way_after_ctrl_c_at_the_start_of_a_thread(
+    monkeypatch,
+):
+    began, stepping, ended = threading.Event(), [], []
+
+    def work(piece):
+        while True:
+            stepping.append(piece)
+            began.set()
+            time.sleep(0.1)
+            stepping.remove(piece)
+            ended.append(piece)
+            yield
+
+    class Interrupted(threading.Thread):
+        def start(self):
+            super().start()
+            assert began.wait(60)
+            raise KeyboardInterrupt
+
+    crew = Crew(range(8), work, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            crew.run(10**9)
+    assert not stepping
+    assert crew.steps == len(ended) > 0
+
+
 # fit
 
 

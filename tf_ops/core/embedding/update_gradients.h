@@ -67,7 +67,7 @@ class UniqueGradients {
   std::unique_ptr<CacheLine[]> own_rows_;
 };
 
-// An update with these gradients that passed all checks but those of
+// An update with these gradients, ready for the checks of
 // EmbeddingStore::Apply. Refers to the arrays of the TableUpdate.
 class SummedUpdate {
  public:

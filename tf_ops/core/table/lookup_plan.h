@@ -1,4 +1,4 @@
-// LookupPlan: what a training lookup knows about its unique ids, for the
+// LookupPlan: the places of the rows that a training lookup found, for the
 // gradient and the update that follow.
 
 #ifndef LODESTAR_TF_OPS_CORE_TABLE_LOOKUP_PLAN_H_

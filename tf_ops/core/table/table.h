@@ -219,8 +219,8 @@ class Table {
   virtual Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                           const Missing& missing, void* rows, bool* found,
                           const Execution& on) const = 0;
-  // Looks up ids and creates rows for new ones, as `options` say. Counts the
-  // occurrence of each unique id, and the events, except those of CountBatch.
+  // Looks up ids and creates rows for new ones, according to `options`. Counts
+  // the batch, an occurrence of each unique id, and the events.
   virtual Status Lookup(const TableLookup& lookup, const Execution& on) = 0;
   // Returns InvalidArgument if an id is repeated.
   virtual Status LookupUnique(const UniqueLookup& lookup,

@@ -107,7 +107,7 @@ class KernelExecution {
   Execution on_;
 };
 
-// The GPU of a kernel that goes on on another thread, if it has one.
+// The GPU, if any, of a kernel that continues on another thread.
 class KernelGpu {
  public:
   explicit KernelGpu(OpKernelContext* ctx) {
