@@ -141,7 +141,7 @@ void MeasureSteps(int64_t rows) {
   std::vector<double> times[3];
   for (int run = 0; run <= kRuns; ++run) {
     for (int kind = 0; kind < 3; ++kind) {
-      if (kind < 2) table.store()->SetBase(kind == 0 ? "" : "base");
+      if (kind < 2) table.store()->SetBase(kind == 0 ? "" : "base", {});
       const double begin = lodestar::CpuSeconds();
       for (const Ids& ids : batches) table.Train(ids);
       if (run > 0) times[kind].push_back(lodestar::CpuSeconds() - begin);

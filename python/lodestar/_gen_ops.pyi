@@ -1495,7 +1495,7 @@ class _SnapshotApply(NamedTuple):
 
 
 def lodestar_snapshot_apply(
-    handles: Sequence[tf.Tensor],
+    tables: Sequence[tf.Tensor],
     files: tf.Tensor,
     file_tables: tf.Tensor,
     base: tf.Tensor,
@@ -1522,7 +1522,7 @@ class _SnapshotBegin(NamedTuple):
 
 
 def lodestar_snapshot_begin(
-    handles: Sequence[tf.Tensor],
+    tables: Sequence[tf.Tensor],
     bases: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotBegin: ...
@@ -1558,7 +1558,7 @@ class _SnapshotLoad(NamedTuple):
 
 
 def lodestar_snapshot_load(
-    handles: Sequence[tf.Tensor],
+    tables: Sequence[tf.Tensor],
     files: tf.Tensor,
     file_tables: tf.Tensor,
     file_parts: tf.Tensor,
@@ -1595,6 +1595,12 @@ def lodestar_snapshot_read_block(
     offset: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotReadBlock: ...
+
+
+def lodestar_snapshot_table(
+    handle: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
 
 
 class _SnapshotVerifyFile(NamedTuple):

@@ -1,9 +1,11 @@
 // Compares snapshots of tables on a GPU with snapshots of the same table in
-// host memory, full and incremental, while both tables change.
+// host memory, full and incremental, while both tables change, and tables that
+// are restored from them.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -15,9 +17,12 @@
 #include "tests/cuda/device_tables.h"
 #include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
+#include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
+#include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 #include "tf_ops/core/table/snapshot_source.h"
+#include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 namespace {
@@ -26,6 +31,25 @@ namespace {
 bool few = false;
 
 using Snapshot = std::unique_ptr<EmbeddingSnapshot>;
+
+// A temporary file, removed by the destructor.
+class TempFile {
+ public:
+  TempFile() {
+    char folder[] = "/tmp/device_snapshot_XXXXXX";
+    Expect(mkdtemp(folder) != nullptr, "a temporary folder");
+    folder_ = folder;
+  }
+  ~TempFile() {
+    std::remove(path().c_str());
+    std::remove(folder_.c_str());
+  }
+  TempFile(const TempFile&) = delete;
+  std::string path() const { return folder_ + "/table"; }
+
+ private:
+  std::string folder_;
+};
 
 // Content of a snapshot file.
 struct FileContent {
@@ -38,19 +62,18 @@ struct FileContent {
   std::map<int64_t, std::string> shared;
 };
 
-Snapshot Begin(Table* table, const std::string& base) {
+Snapshot Begin(Table* table, const std::string& base, const Execution& on) {
   // The caller owns the table.
-  const EmbeddingSnapshot::Source source = {{std::shared_ptr<void>(), table},
-                                            base};
+  const EmbeddingSnapshot::Source source = {
+      {std::shared_ptr<void>(), table}, base, on};
   std::vector<Snapshot> snapshots;
   ExpectOk(EmbeddingSnapshot::Begin({&source, 1}, StepGates(), &snapshots),
            "begin");
   return std::move(snapshots[0]);
 }
 
-FileContent Write(EmbeddingSnapshot* snapshot) {
+FileContent Write(EmbeddingSnapshot* snapshot, const std::string& path) {
   FileContent content;
-  const std::string path = std::string(std::tmpnam(nullptr));
   std::unique_ptr<SnapshotFileWriter> file;
   ExpectOk(SnapshotFileWriter::Create(path, &file), "create");
   ExpectOk(snapshot->Write(file.get()), "write");
@@ -88,15 +111,81 @@ FileContent Write(EmbeddingSnapshot* snapshot) {
       }
     }
   }
-  std::remove(path.c_str());
   return content;
 }
+
+EmbeddingRows ExportOf(const Table& table, const Execution& on) {
+  EmbeddingRows rows;
+  ExpectOk(table.Export(/*with_slots=*/true, &rows, on), "export");
+  return rows;
+}
+
+void ExpectSameRows(const EmbeddingRows& got, const EmbeddingRows& wanted,
+                    const std::string& what) {
+  Expect(got.ids == wanted.ids, what + ": ids");
+  Expect(got.values == wanted.values, what + ": values");
+  Expect(got.slots == wanted.slots, what + ": slots");
+  Expect(got.frequencies == wanted.frequencies, what + ": frequencies");
+  Expect(got.last_seen == wanted.last_seen, what + ": last seen");
+  Expect(got.optimizer.name == wanted.optimizer.name, what + ": optimizer");
+  Expect(got.step == wanted.step && got.own_step == wanted.own_step,
+         what + ": step");
+  Expect(got.seed == wanted.seed && got.salt == wanted.salt, what + ": seed");
+  Expect(got.pending_ids == wanted.pending_ids, what + ": pending ids");
+  Expect(got.pending_sightings == wanted.pending_sightings,
+         what + ": occurrences");
+  Expect(got.sketch == wanted.sketch, what + ": sketch");
+  Expect(got.shared_values == wanted.shared_values, what + ": shared rows");
+  Expect(got.shared_slots == wanted.shared_slots, what + ": shared slots");
+}
+
+// A table that follows the snapshots of another one.
+class Follower {
+ public:
+  explicit Follower(const Execution& on) : on_(on) {}
+  void Read(const Table& like, const std::string& path, bool whole,
+            const std::string& what) {
+    if (whole) {
+      const std::vector<SavedPart> saved = {{{}, {path}}};
+      ExpectOk(RestoreTable(saved, {}, like, {}, nullptr, on_, &table_), what);
+      return;
+    }
+    std::unique_ptr<SnapshotDelta> delta;
+    SnapshotDelta::Applied applied;
+    ExpectOk(SnapshotDelta::Open(std::vector<std::string>{path}, table_.get(),
+                                 {}, on_, &delta),
+             what);
+    const EmbeddingStats before = stats();
+    ExpectOk(delta->Apply(&applied), what);
+    const EmbeddingStats after = stats();
+    numbers_ = {applied.written, applied.removed};
+    for (const Event event : {Event::kInserts, Event::kRemoved}) {
+      numbers_.push_back(after.count(event) - before.count(event));
+    }
+  }
+  EmbeddingRows rows() const { return ExportOf(*table_, on_); }
+  EmbeddingStats stats() const {
+    EmbeddingStats stats;
+    ExpectOk(table_->ReadStats(&stats, on_), "stats");
+    return stats;
+  }
+  // Numbers of the last incremental snapshot.
+  const std::vector<int64_t>& numbers() const { return numbers_; }
+
+ private:
+  const Execution on_;
+  std::unique_ptr<Table> table_;
+  std::vector<int64_t> numbers_;
+};
 
 class SnapshotTest {
  public:
   SnapshotTest(int64_t dim, RowType type, Random* random,
                const TablePolicies& policies = TablePolicies())
-      : tables_(dim, type, "uniform", policies), random_(*random) {}
+      : tables_(dim, type, "uniform", policies),
+        random_(*random),
+        on_gpu_(tables_.on),
+        in_memory_(Execution()) {}
 
   // Random calls on both tables.
   void Change(int calls) {
@@ -164,11 +253,14 @@ class SnapshotTest {
   // Commits it as the base `name`, unless that is empty.
   FileContent TakeAndCompare(const std::string& base, const std::string& name,
                              const std::string& what) {
-    const Snapshot device = Begin(tables_.device.get(), base);
-    const Snapshot host = Begin(tables_.host.get(), base);
+    const Snapshot device = Begin(tables_.device.get(), base, tables_.on);
+    const Snapshot host = Begin(tables_.host.get(), base, {});
+    const EmbeddingRows begun = ExportOf(*tables_.host, {});
     Change(3);
-    const FileContent got = Write(device.get());
-    const FileContent wanted = Write(host.get());
+    const TempFile device_file;
+    const TempFile host_file;
+    const FileContent got = Write(device.get(), device_file.path());
+    const FileContent wanted = Write(host.get(), host_file.path());
     Expect(got.table == wanted.table, what + ": table");
     Expect(got.rows == wanted.rows, what + ": rows");
     Expect(got.removed == wanted.removed, what + ": removed ids");
@@ -185,6 +277,14 @@ class SnapshotTest {
     for (EmbeddingSnapshot* snapshot : {device.get(), host.get()}) {
       name.empty() ? snapshot->Abort() : snapshot->Commit(name);
     }
+    if (name.empty()) return got;
+    // Each follows the file of the other kind of table.
+    on_gpu_.Read(*tables_.device, host_file.path(), got.whole, what + ", GPU");
+    in_memory_.Read(*tables_.host, device_file.path(), got.whole,
+                    what + ", host");
+    ExpectSameRows(in_memory_.rows(), begun, what + ", restored in memory");
+    ExpectSameRows(on_gpu_.rows(), begun, what + ", restored on a GPU");
+    Expect(on_gpu_.numbers() == in_memory_.numbers(), what + ": numbers");
     return got;
   }
 
@@ -193,6 +293,8 @@ class SnapshotTest {
  private:
   Tables tables_;
   Random& random_;
+  Follower on_gpu_;
+  Follower in_memory_;
 };
 
 // A full snapshot, incremental ones, one that fails, and one of another base.
@@ -270,19 +372,25 @@ void TestClear(Random* random) {
   Expect(test.TakeAndCompare("a", "b", "cleared").whole,
          "a cleared table makes a full snapshot");
   {
-    const Snapshot dropped = Begin(test.tables().device.get(), "");
+    const Snapshot dropped =
+        Begin(test.tables().device.get(), "", test.tables().on);
   }
   std::unique_ptr<SnapshotSource> source;
-  ExpectOk(test.tables().device->MakeSnapshotSource(&source), "source");
+  ExpectOk(test.tables().device->MakeSnapshotSource(test.tables().on, &source),
+           "source");
   Expect(source->budget() == nullptr, "a dropped snapshot has ended");
-  test.tables().device->SetBase("z");
+  test.tables().device->SetBase("z", test.tables().on);
   Expect(test.tables().device->base() == "z", "the base that was set");
-  const Snapshot next = Begin(test.tables().device.get(), "z");
-  const FileContent content = Write(next.get());
+  const Snapshot next =
+      Begin(test.tables().device.get(), "z", test.tables().on);
+  const TempFile file;
+  const FileContent content = Write(next.get(), file.path());
   Expect(!content.whole && content.rows.empty(), "nothing has changed");
   std::vector<Snapshot> second;
   const EmbeddingSnapshot::Source again = {
-      {std::shared_ptr<void>(), test.tables().device.get()}, ""};
+      {std::shared_ptr<void>(), test.tables().device.get()},
+      "",
+      test.tables().on};
   ExpectError(EmbeddingSnapshot::Begin({&again, 1}, StepGates(), &second),
               StatusCode::kFailedPrecondition, "already has a running");
 }

@@ -65,6 +65,12 @@ def _strings(tensor: tf.Tensor) -> list[str]:
     return [value.decode() for value in tensor.numpy()]
 
 
+def table(handle: tf.Tensor) -> tf.Tensor:
+    """Returns a reference to a table on any device, for the ops below on a CPU."""
+    with tf.device(handle.device):
+        return gen_ops.lodestar_snapshot_table(handle)
+
+
 def begin(
     handles: Sequence[tf.Tensor], bases: Sequence[str]
 ) -> tuple[tf.Tensor, list[BegunTable]]:
@@ -74,10 +80,12 @@ def begin(
     snapshot ends when it is freed.
     """
     snapshot, whole, steps, dims, dtypes, optimizers, num_slots, names = (
-        gen_ops.lodestar_snapshot_begin(list(handles), _string_tensor(bases))
+        gen_ops.lodestar_snapshot_begin(
+            [table(handle) for handle in handles], _string_tensor(bases)
+        )
     )
     left = iter(_strings(names))
-    tables = [
+    begun = [
         BegunTable._make([*fields, [next(left) for _ in range(count)]])
         for *fields, count in zip(
             whole.numpy().tolist(),
@@ -89,7 +97,7 @@ def begin(
             strict=True,
         )
     ]
-    return snapshot, tables
+    return snapshot, begun
 
 
 def write(
@@ -119,7 +127,8 @@ def end(snapshot: tf.Tensor, base: str) -> None:
 
 def base(handle: tf.Tensor) -> str:
     """Returns the state since which a table tracks changes, or `""`."""
-    return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
+    with tf.device(handle.device):
+        return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
 
 
 class SavedPart(NamedTuple):
@@ -152,15 +161,17 @@ def load(
         The input of `install`, and the number of rows of each table.
     """
     files = [
-        (file, table, part.part, part.count)
-        for table, of_table in enumerate(saved)
+        (file, number, part.part, part.count)
+        for number, of_table in enumerate(saved)
         for part in of_table
         for file in part.files
     ]
     loaded, rows = gen_ops.lodestar_snapshot_load(
-        list(handles),
+        [table(handle) for handle in handles],
         _paths([file for file, *_ in files]),
-        tf.constant([table for _, table, *_ in files], tf.int64, [len(files)]),
+        tf.constant(
+            [number for _, number, *_ in files], tf.int64, [len(files)]
+        ),
         tf.constant([part for _, _, *part in files], tf.int64, [len(files), 2]),
         tf.constant(list(parts), tf.int64, [len(handles), 2]),
         _string_tensor(bases),
@@ -188,7 +199,7 @@ def apply(
     """
     tables = [t for t, of_table in enumerate(files) for _ in of_table]
     written, removed = gen_ops.lodestar_snapshot_apply(
-        list(handles),
+        [table(handle) for handle in handles],
         _paths([file for of_table in files for file in of_table]),
         tf.constant(tables, tf.int64, [len(tables)]),
         base,

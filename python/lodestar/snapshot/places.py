@@ -1,7 +1,7 @@
-"""The devices of tables and of their parts.
+"""The tasks of tables and of their parts.
 
-Snapshot ops process the tables of one device at a time and run there, so paths
-must be in folders that all tasks share.
+Snapshot ops run on the CPU of the task that has the tables, on any of its devices,
+so paths must be in folders that all tasks share.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot.manifest import TableEntry
@@ -33,7 +32,10 @@ class PlacedPart:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Place:
-    """The parts of tables on one device, in the order of tables."""
+    """The parts of tables in one task, in the order of tables.
+
+    `device` is the task's first CPU.
+    """
 
     device: str
     parts: Sequence[PlacedPart]
@@ -44,7 +46,7 @@ class Place:
         return [part.handle for part in self.parts]
 
     def on(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which ops run on the device."""
+        """Returns a context in which ops run in the task."""
         return tf.device(self.device)
 
     def path(self, path: str) -> str:
@@ -54,24 +56,20 @@ class Place:
 
 
 def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
-    """Returns the places of this process's rows, sorted by device."""
-    by_device: dict[str, list[PlacedPart]] = {}
+    """Returns the places of this process's rows, sorted by task."""
+    by_task: dict[str, list[PlacedPart]] = {}
     for name, table in tables.items():
         first, count = 0, part_count(table)
         if table.workers is not None:
             first = table.workers.index
         for number, part in enumerate(table.parts, first):
-            if on_gpu(part.device):
-                raise NotImplementedError(
-                    f"{table!r} is on a GPU, and snapshots support tables on "
-                    "CPUs only. Use tf.train.Checkpoint, save_weights, or "
-                    "export() and load_rows() into a table on the CPU."
-                )
             handle = part.resource_handle
-            by_device.setdefault(handle.device, []).append(
+            device = tf.DeviceSpec.from_string(handle.device)
+            cpu = device.replace(device_type="CPU", device_index=0)
+            by_task.setdefault(cpu.to_string(), []).append(
                 PlacedPart(name, number, count, handle)
             )
-    return [Place(*item) for item in sorted(by_device.items())]
+    return [Place(*item) for item in sorted(by_task.items())]
 
 
 def part_count(table: EmbeddingVariable) -> int:
@@ -86,7 +84,7 @@ def each(
     call: Callable[[Place], _T],
     give_up: Callable[[], Any] = lambda: None,
 ) -> list[_T]:
-    """Calls `call` for all places in parallel, each on its device.
+    """Calls `call` for all places in parallel, each in its task.
 
     After a failure, calls `give_up`, which should make the other calls end soon,
     waits for them, and raises the first error.

@@ -344,7 +344,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
 
   // Not while a snapshot needs the slots.
   std::unique_ptr<SnapshotSource> source;
-  ASSERT_TRUE(store->MakeSnapshotSource(&source).ok());
+  ASSERT_TRUE(store->MakeSnapshotSource({}, &source).ok());
   ASSERT_TRUE(source->Reserve().ok());
   SnapshotState state;
   source->Lock();
@@ -357,7 +357,7 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
   source->EndImages();
   source->End(nullptr);
 
-  store->SetBase("whole");
+  store->SetBase("whole", {});
   restart(adagrad);
   EXPECT_TRUE(done);
   EXPECT_EQ(former, "adagrad");

@@ -149,7 +149,7 @@ TEST(EmbeddingSnapshotMemoryTest, SetBase) {
     bool failed;
     {
       const auto failure = fail();
-      memory->store->SetBase(base);
+      memory->store->SetBase(base, {});
       failed = failure->failed();
     }
     EXPECT_EQ(memory->store->base(), failed ? "" : "a");

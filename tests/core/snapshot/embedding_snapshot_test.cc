@@ -294,7 +294,7 @@ TEST(EmbeddingSnapshotTest, ChangesOfAllRowsWaitForItsEnd) {
   const std::vector<Call> calls = {
       {[&] { ASSERT_TRUE(store->DecayFrequencies(0.5, nullptr).ok()); }, "a"},
       {[&] { ASSERT_TRUE(store->Clear({}).ok()); }, ""},
-      {[&] { store->SetBase("b"); }, "b"},
+      {[&] { store->SetBase("b", {}); }, "b"},
   };
   for (const Call& call : calls) {
     auto snapshot = BeginSnapshot(store, "");
@@ -378,11 +378,11 @@ TEST(EmbeddingSnapshotTest, AllRowsAreRemovedDuringASnapshot) {
 TEST(EmbeddingSnapshotTest, SetBaseAllowsIncrementalSnapshots) {
   const Store store = MakeStore();
   Access(store.get(), Range(0, 100));
-  store->SetBase("root/7");
+  store->SetBase("root/7", {});
   EXPECT_EQ(store->base(), "root/7");
   Apply(store.get(), {}, kRules[0]);  // attaches an optimizer
   EXPECT_EQ(store->base(), "");
-  store->SetBase("root/7");
+  store->SetBase("root/7", {});
   TableContent content = ContentOf(*store);
   Access(store.get(), {100});
   Apply(store.get(), {7}, kRules[0]);
@@ -390,7 +390,7 @@ TEST(EmbeddingSnapshotTest, SetBaseAllowsIncrementalSnapshots) {
   EXPECT_EQ(SaveInto(snapshot.get(), &content).rows, 2);
   EXPECT_TRUE(content == ContentOf(*store));
   snapshot->Abort();
-  store->SetBase("");
+  store->SetBase("", {});
   EXPECT_TRUE(BeginSnapshot(store, "root/7")->table().whole);
 }
 

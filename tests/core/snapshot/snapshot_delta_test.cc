@@ -144,7 +144,7 @@ TEST(SnapshotDeltaTest, RejectsAFileThatChangesAfterTheCheck) {
       .Finish();
   std::unique_ptr<SnapshotDelta> delta;
   ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{path}, live.get(),
-                                  {}, &delta)
+                                  {}, {}, &delta)
                   .ok());
   // Records that extend beyond the file.
   std::string bytes = ReadAll(path);

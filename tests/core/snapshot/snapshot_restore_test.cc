@@ -53,7 +53,7 @@ TEST(SnapshotRestoreTest, ReservesTheIndex) {
   EXPECT_EQ(store->Stats().index_bytes, wanted);
 }
 
-TEST(SnapshotRestoreTest, KeepsEventCounts) {
+TEST(SnapshotRestoreTest, AReplacementKeepsEventCounts) {
   const auto like = MakeStore();
   EmbeddingStore::LookupOptions options;
   options.insert = options.count_frequency = true;
@@ -62,6 +62,7 @@ TEST(SnapshotRestoreTest, KeepsEventCounts) {
   ASSERT_TRUE(like->FindOrInsert(ids, options, refs, nullptr).ok());
   const auto store = MustRestore({WholeFile({7})}, *like);
   ASSERT_NE(store, nullptr);
+  ASSERT_TRUE(store->CopyLiveState(*like, Table::OwnState(), {}).ok());
   EXPECT_EQ(store->Stats().count(Event::kInserts), 3);
   EXPECT_EQ(store->Stats().count(Event::kMisses),
             like->Stats().count(Event::kMisses));

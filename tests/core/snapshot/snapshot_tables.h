@@ -98,7 +98,8 @@ inline Status ApplyFiles(const std::vector<std::string>& files,
   RestoreOptions options;
   options.reset_slots = reset;
   std::unique_ptr<SnapshotDelta> delta;
-  LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(files, store, options, &delta));
+  LODESTAR_RETURN_IF_ERROR(
+      SnapshotDelta::Open(files, store, options, {}, &delta));
   SnapshotDelta::Applied unused;
   return delta->Apply(applied == nullptr ? &unused : applied);
 }

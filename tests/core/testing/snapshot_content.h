@@ -196,7 +196,7 @@ inline SnapshotFileCounts SaveInto(EmbeddingSnapshot* snapshot,
 // Budget of the table's running snapshot; null: none is running.
 inline std::shared_ptr<ImageBudget> RunningBudget(Table* table) {
   std::unique_ptr<SnapshotSource> source;
-  EXPECT_TRUE(table->MakeSnapshotSource(&source).ok());
+  EXPECT_TRUE(table->MakeSnapshotSource({}, &source).ok());
   return source->budget();
 }
 

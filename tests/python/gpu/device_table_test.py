@@ -459,16 +459,6 @@ def test_gradients_do_not_wait_on_a_gpu():
         optimizer.apply_gradients([(gradient, hook)])
 
 
-def test_errors_of_snapshots_on_a_gpu(tmp_path):
-    gpu = table(["/GPU:0"])
-    gpu.lookup([1], training=True)
-    with pytest.raises(
-        NotImplementedError,
-        match="snapshots support tables on CPUs only. Use tf.train",
-    ):
-        lodestar.snapshot.save(str(tmp_path / "snap"), gpu)
-
-
 def test_gradients_of_tables_on_the_cpu_stay_there():
     cpu = table()
     with tf.GradientTape() as tape:

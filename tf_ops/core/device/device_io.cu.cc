@@ -256,8 +256,7 @@ Status DeviceStore::Download(const DeviceStream& on, const DeviceRows& rows,
   return Status();
 }
 
-Status DeviceStore::ExportParts(bool with_slots, bool with_values,
-                                EmbeddingRows* out,
+Status DeviceStore::ExportParts(Exported what, EmbeddingRows* out,
                                 const Execution& execution) const try {
   const DeviceStream& on = execution.stream();
   constexpr const char* kFor = "an export";
@@ -270,9 +269,13 @@ Status DeviceStore::ExportParts(bool with_slots, bool with_values,
   result.own_step = step_.own();
   result.seed = options_.initializer.seed();
   result.salt = options_.initializer.salt();
-  if (with_slots && with_values) result.optimizer = optimizer_;
+  if (what == Exported::kAll || what == Exported::kState) {
+    result.optimizer = optimizer_;
+  }
   const int num_slots = static_cast<int>(result.optimizer.slot_inits.size());
-  const int64_t n = fetched_->rows;
+  const bool any_rows = what != Exported::kState;
+  const int64_t n = any_rows ? fetched_->rows : 0;
+  const int64_t listed = any_rows ? fetched_->high_water : 0;
   DeviceArray<uint32_t> count;
   DeviceArray<uint64_t> keys;
   DeviceArray<uint32_t> list;
@@ -280,12 +283,12 @@ Status DeviceStore::ExportParts(bool with_slots, bool with_values,
   LODESTAR_RETURN_IF_ERROR(keys.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(list.Allocate(on.memory, n, kFor));
   LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
-  LODESTAR_CUDA_TRY(Launch(ListRowsKernel, fetched_->high_water, on.stream,
-                           rows(), fetched_->high_water, count.data(),
-                           keys.data(), list.data()));
+  LODESTAR_CUDA_TRY(Launch(ListRowsKernel, listed, on.stream, rows(),
+                           fetched_->high_water, count.data(), keys.data(),
+                           list.data()));
   LODESTAR_RETURN_IF_ERROR(SortPairs(on, n, 64, &keys, &list));
 
-  if (with_values) {
+  if (what != Exported::kIds) {
     LODESTAR_RETURN_IF_ERROR(
         Download(on, rows(), list.data(), n, num_slots, &result));
   } else {
@@ -422,15 +425,18 @@ Status DeviceStore::CreateReplacement(const EmbeddingRowsView& view,
   std::unique_ptr<DeviceStore> store;
   LODESTAR_RETURN_IF_ERROR(Create(options, allocator_, on.stream(), &store));
   if (view.with_counters) store->step_.Set(view.step, view.own_step);
-  LODESTAR_RETURN_IF_ERROR(store->Import(view, on));
-  LODESTAR_RETURN_IF_ERROR(store->ImportPolicies(view, on.stream()));
+  {
+    MutexLock lock(&store->mutex_);
+    LODESTAR_RETURN_IF_ERROR(
+        store->ImportLocked(on.stream(), view, /*counted=*/false));
+    LODESTAR_RETURN_IF_ERROR(store->ImportPolicies(on.stream(), view));
+  }
   *out = std::move(store);
   return Status();
 }
 
-Status DeviceStore::ImportPolicies(const EmbeddingRowsView& view,
-                                   const DeviceStream& on) try {
-  MutexLock lock(&mutex_);
+Status DeviceStore::ImportPolicies(const DeviceStream& on,
+                                   const EmbeddingRowsView& view) try {
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(admission_.Import(on, view));
@@ -455,22 +461,21 @@ Status DeviceStore::ImportPolicies(const EmbeddingRowsView& view,
   return ResourceExhausted("out of memory while importing pending ids.");
 }
 
-Status DeviceStore::CopyLiveState(const Table& like,
-                                  const EmbeddingRowsView& view,
+Status DeviceStore::CopyLiveState(const Table& like, const OwnState& own,
                                   const Execution& on) {
   const DeviceStore& old = static_cast<const DeviceStore&>(like);
   DeviceTableState before;
   DeviceTableState after;
   LODESTAR_RETURN_IF_ERROR(old.ReadState(on.stream(), &before));
   LODESTAR_RETURN_IF_ERROR(ReadState(on.stream(), &after));
-  if (!view.with_counters) step_.Set(old.step(), old.step_.own());
+  if (!own.step) step_.Set(old.step(), old.step_.own());
   events_.Share(old.events_);
   // Imported rows do not count as events.
   for (int e = 0; e < kNumEvents; ++e) {
     const Event event = static_cast<Event>(e);
     events_.Add(event, before.events[event] - after.events[event]);
   }
-  if (num_shared() == 0 || !view.shared_values.empty()) return Status();
+  if (num_shared() == 0 || own.shared_rows) return Status();
   const cudaStream_t stream = on.stream().stream;
   // No other thread holds the mutex of this table, which is not shared yet.
   MutexLock old_lock(&old.mutex_);
@@ -486,12 +491,60 @@ Status DeviceStore::CopyLiveState(const Table& like,
   return turn.End();
 }
 
-Status DeviceStore::Import(const EmbeddingRowsView& view,
-                           const Execution& execution) {
-  const DeviceStream& on = execution.stream();
-  constexpr const char* kFor = "an import";
+Status DeviceStore::Import(const EmbeddingRowsView& view, const Execution& on) {
   MutexLock lock(&mutex_);
   LODESTAR_RETURN_IF_ERROR(CheckImportLocked(view));
+  return ImportLocked(on.stream(), view, /*counted=*/false);
+}
+
+Status DeviceStore::ImportDelta(Span<const int64_t> removed,
+                                const EmbeddingRowsView& view,
+                                int64_t* num_removed, const Execution& on) {
+  const DeviceStream& stream = on.stream();
+  constexpr const char* kFor = "an incremental snapshot";
+  MutexLock lock(&mutex_);
+  LODESTAR_RETURN_IF_ERROR(CheckImportLocked(view));
+  // Both may be longer than what is left of them in this table.
+  DeviceArray<int64_t> ids;
+  LODESTAR_RETURN_IF_ERROR(
+      ids.Allocate(stream.memory, removed.size() + view.ids.size(), kFor));
+  const Ids gone = {ids.data(), removed.size(), nullptr};
+  const Ids written = {ids.data() + removed.size(), view.ids.size(), nullptr};
+  {
+    StreamTurn turn(&order_, stream.stream, StreamTurn::kWrite);
+    LODESTAR_RETURN_IF_ERROR(turn.begun());
+    const auto upload = [&](Span<const int64_t> from, const Ids& to) {
+      return CudaStatus(
+          cudaMemcpyAsync(const_cast<int64_t*>(to.data), from.data(),
+                          from.size() * sizeof(int64_t), cudaMemcpyHostToDevice,
+                          stream.stream),
+          kFor);
+    };
+    LODESTAR_RETURN_IF_ERROR(upload(removed, gone));
+    LODESTAR_RETURN_IF_ERROR(upload(view.ids, written));
+    LODESTAR_RETURN_IF_ERROR(Fetch(stream));
+    int64_t missing = 0;
+    int64_t absent = 0;
+    LODESTAR_RETURN_IF_ERROR(CountMissing(stream, written, &missing));
+    LODESTAR_RETURN_IF_ERROR(CountMissing(stream, gone, &absent));
+    *num_removed = removed.size() - absent;
+    const int64_t rows = rows_bound_ - *num_removed + missing;
+    if (eviction().max_rows > 0 && rows > eviction().max_rows) {
+      return MoreThanMaxRows(rows, eviction().max_rows);
+    }
+    LODESTAR_RETURN_IF_ERROR(RemoveLocked(stream, gone, /*evicted=*/false));
+    LODESTAR_RETURN_IF_ERROR(turn.End());
+  }
+  LODESTAR_RETURN_IF_ERROR(ImportLocked(stream, view, /*counted=*/true));
+  LODESTAR_RETURN_IF_ERROR(admission_.Clear(stream));
+  LODESTAR_RETURN_IF_ERROR(ImportPolicies(stream, view));
+  step_.Set(view.step, view.own_step);
+  return Status();
+}
+
+Status DeviceStore::ImportLocked(const DeviceStream& on,
+                                 const EmbeddingRowsView& view, bool counted) {
+  constexpr const char* kFor = "an import";
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   const int64_t n = view.ids.size();
@@ -520,7 +573,7 @@ Status DeviceStore::Import(const EmbeddingRowsView& view,
     }
   }
   InsertOptions options;
-  options.count_events = false;
+  options.count_events = counted;
   options.admission = false;
   PlannedInsert plan;
   LODESTAR_RETURN_IF_ERROR(PlanInsert(on, batch, options, &plan));

@@ -296,13 +296,18 @@ Status DeviceStore::NoteRemoved(const DeviceStream& on,
   return Status();
 }
 
-// Has a stream of its own.
+// Begins on the stream of the caller, on which all memory is allocated, and
+// copies rows on a stream of its own.
 class DeviceSnapshot final : public SnapshotSource {
  public:
-  explicit DeviceSnapshot(DeviceStore* store)
-      : store_(*store), changes_(*store->changes_) {}
+  DeviceSnapshot(DeviceStore* store, const DeviceStream& on)
+      : store_(*store),
+        changes_(*store->changes_),
+        begin_{on.stream, store->allocator_.get()} {}
   ~DeviceSnapshot() override {
-    if (on_.stream != nullptr) cudaStreamDestroy(on_.stream);
+    if (on_.stream == nullptr) return;
+    cudaStreamSynchronize(on_.stream);
+    cudaStreamDestroy(on_.stream);
   }
 
   std::shared_ptr<ImageBudget> budget() const override {
@@ -317,30 +322,31 @@ class DeviceSnapshot final : public SnapshotSource {
           cudaStreamCreateWithFlags(&on_.stream, cudaStreamNonBlocking));
     }
     MutexLock lock(&store_.mutex_);
-    StreamTurn turn(&store_.order_, on_.stream, StreamTurn::kWrite);
+    StreamTurn turn(&store_.order_, begin_.stream, StreamTurn::kWrite);
     LODESTAR_RETURN_IF_ERROR(turn.begun());
     if (!changes_.reserved) {
       changes_.reserved = true;
       const DeviceRows shape = store_.rows();
-      Status status = changes_.count.Allocate(on_.memory, 1, kForSnapshot);
+      Status status = changes_.count.Allocate(begin_.memory, 1, kForSnapshot);
       for (size_t k = 0; k < store_.segments_.size() && status.ok(); ++k) {
-        status = store_.AllocateMarks(on_, shape.RowsOf(static_cast<int>(k)),
+        status = store_.AllocateMarks(begin_, shape.RowsOf(static_cast<int>(k)),
                                       &store_.segments_[k]);
       }
-      if (status.ok()) status = store_.UploadSegments(on_);
+      if (status.ok()) status = store_.UploadSegments(begin_);
       changes_.reserved = status.ok();
       LODESTAR_RETURN_IF_ERROR(status);
     }
-    LODESTAR_RETURN_IF_ERROR(list_.Allocate(on_.memory, kWindow, kForSnapshot));
-    LODESTAR_RETURN_IF_ERROR(counts_.Allocate(on_.memory, 2, kForSnapshot));
+    LODESTAR_RETURN_IF_ERROR(
+        list_.Allocate(begin_.memory, kWindow, kForSnapshot));
+    LODESTAR_RETURN_IF_ERROR(counts_.Allocate(begin_.memory, 2, kForSnapshot));
     return turn.End();
   }
 
   Status StartMarking() {
     MutexLock lock(&store_.mutex_);
-    StreamTurn turn(&store_.order_, on_.stream, StreamTurn::kWrite);
+    StreamTurn turn(&store_.order_, begin_.stream, StreamTurn::kWrite);
     LODESTAR_RETURN_IF_ERROR(turn.begun());
-    LODESTAR_RETURN_IF_ERROR(store_.StartMarking(on_));
+    LODESTAR_RETURN_IF_ERROR(store_.StartMarking(begin_));
     return turn.End();
   }
 
@@ -351,9 +357,9 @@ class DeviceSnapshot final : public SnapshotSource {
     DeviceStore& store = store_;
     store.mutex_.AssertHeld();
     LODESTAR_CUDA_TRY(cudaSetDevice(changes_.gpu));
-    StreamTurn turn(&store.order_, on_.stream, StreamTurn::kWrite);
+    StreamTurn turn(&store.order_, begin_.stream, StreamTurn::kWrite);
     LODESTAR_RETURN_IF_ERROR(turn.begun());
-    LODESTAR_RETURN_IF_ERROR(store.Fetch(on_));
+    LODESTAR_RETURN_IF_ERROR(store.Fetch(begin_));
     end_ = store.fetched_->high_water;
     whole_ = base.empty() || changes_.table.base() != base;
     state->table = {store.dim(),
@@ -372,7 +378,7 @@ class DeviceSnapshot final : public SnapshotSource {
     removed_.resize(1);
     EmbeddingRows waiting;
     waiting.step = store.step();
-    LODESTAR_RETURN_IF_ERROR(store.admission_.Export(on_, &waiting));
+    LODESTAR_RETURN_IF_ERROR(store.admission_.Export(begin_, &waiting));
     for (size_t i = 0; i < waiting.pending_ids.size(); ++i) {
       state->pending.push_back(
           {waiting.pending_ids[i], waiting.pending_last_seen[i],
@@ -505,8 +511,8 @@ class DeviceSnapshot final : public SnapshotSource {
     if (count == 0) return Status();
     EmbeddingRows rows;
     const int slots = static_cast<int>(layout_.slots());
-    LODESTAR_RETURN_IF_ERROR(
-        store.Download(on_, store.shared_rows(), nullptr, count, slots, &rows));
+    LODESTAR_RETURN_IF_ERROR(store.Download(begin_, store.shared_rows(),
+                                            nullptr, count, slots, &rows));
     for (int64_t r = 0; r < count; ++r) {
       char* const record = &shared_[r * layout_.bytes()];
       const SnapshotRowHead head = {r, 0, 0, 0};
@@ -523,12 +529,16 @@ class DeviceSnapshot final : public SnapshotSource {
   }
 
   Status BeginOnDevice() {
-    StreamTurn turn(&store_.order_, on_.stream, StreamTurn::kWrite);
+    LODESTAR_CUDA_TRY(cudaSetDevice(changes_.gpu));
+    const cudaStream_t stream = begin_.stream;
+    StreamTurn turn(&store_.order_, stream, StreamTurn::kWrite);
     LODESTAR_RETURN_IF_ERROR(turn.begun());
-    if (!changes_.marking) LODESTAR_RETURN_IF_ERROR(store_.StartMarking(on_));
+    if (!changes_.marking) {
+      LODESTAR_RETURN_IF_ERROR(store_.StartMarking(begin_));
+    }
     LODESTAR_CUDA_TRY(cudaMemsetAsync(changes_.count.data(), 0,
-                                      changes_.count.bytes(), on_.stream));
-    LODESTAR_CUDA_TRY(Launch(BeginKernel, end_, on_.stream, store_.rows(),
+                                      changes_.count.bytes(), stream));
+    LODESTAR_CUDA_TRY(Launch(BeginKernel, end_, stream, store_.rows(),
                              static_cast<uint32_t>(end_), whole_));
     return turn.End();
   }
@@ -565,6 +575,8 @@ class DeviceSnapshot final : public SnapshotSource {
     if (records_.size() < bytes) {
       LODESTAR_RETURN_IF_ERROR(
           records_.Allocate(on_.memory, bytes, kForSnapshot));
+      // The memory may still be in use on another stream.
+      LODESTAR_CUDA_TRY(cudaDeviceSynchronize());
     }
     {
       MutexLock lock(&store_.mutex_);
@@ -591,6 +603,7 @@ class DeviceSnapshot final : public SnapshotSource {
 
   DeviceStore& store_;
   DeviceStore::Changes& changes_;
+  const DeviceStream begin_;
   DeviceStream on_;
   bool whole_ = true;
   SnapshotRowLayout layout_{1, RowType::kFloat32, 0};
@@ -606,19 +619,20 @@ class DeviceSnapshot final : public SnapshotSource {
   int64_t taken_ = 0;
 };
 
-Status DeviceStore::MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out) {
-  *out = std::make_unique<DeviceSnapshot>(this);
+Status DeviceStore::MakeSnapshotSource(const Execution& on,
+                                       std::unique_ptr<SnapshotSource>* out) {
+  *out = std::make_unique<DeviceSnapshot>(this, on.stream());
   return Status();
 }
 
-void DeviceStore::SetBase(const std::string& base) {
+void DeviceStore::SetBase(const std::string& base, const Execution& on) {
   {
     MutexLock lock(&mutex_);
     changes_->marking = false;
     changes_->removed.Forget();
     changes_->table.SetBase("");
   }
-  DeviceSnapshot source(this);
+  DeviceSnapshot source(this, on.stream());
   if (base.empty() || !source.Reserve().ok() || !source.StartMarking().ok()) {
     return;
   }

@@ -95,8 +95,9 @@ class DeviceStore final : public Table {
                        std::unique_ptr<DeviceStore>* out);
   ~DeviceStore() override;
 
-  const EvictionPolicy& eviction() const override {
-    return options_.policies.eviction;
+  const TablePolicies& policies() const override { return options_.policies; }
+  const RowInitializer& initializer() const override {
+    return options_.initializer;
   }
 
   bool counts_occurrences() const {
@@ -215,9 +216,10 @@ class DeviceStore final : public Table {
   Status Import(const EmbeddingRowsView& rows, const Execution& on) override;
   Status CreateReplacement(const EmbeddingRowsView& rows, const Execution& on,
                            std::unique_ptr<Table>* out) const override;
-  // Call it once. Requires: `like` is a DeviceStore.
-  Status CopyLiveState(const Table& like, const EmbeddingRowsView& rows,
+  Status CopyLiveState(const Table& like, const OwnState& own,
                        const Execution& on) override;
+  Status ImportDelta(Span<const int64_t> removed, const EmbeddingRowsView& rows,
+                     int64_t* num_removed, const Execution& on) override;
 
   // Allocates room for `rows` rows in total and at least `cells` cells of the
   // index, a power of two. Waits. Returns ResourceExhausted if out of memory;
@@ -235,11 +237,11 @@ class DeviceStore final : public Table {
                       bool* done, std::string* former,
                       const Execution& on) override;
 
-  Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out) override;
+  Status MakeSnapshotSource(const Execution& on,
+                            std::unique_ptr<SnapshotSource>* out) override;
   void WaitForSnapshot() const override;
-  // See EmbeddingStore.
-  std::string base() const;
-  void SetBase(const std::string& base);
+  std::string base() const override;
+  void SetBase(const std::string& base, const Execution& on) override;
 
  private:
   DeviceStore(const Options& options,
@@ -249,7 +251,7 @@ class DeviceStore final : public Table {
         allocator_(std::move(allocator)),
         admission_(options.policies.admission, allocator_.get()) {}
 
-  Status ExportParts(bool with_slots, bool with_values, EmbeddingRows* out,
+  Status ExportParts(Exported what, EmbeddingRows* out,
                      const Execution& on) const override;
 
   struct Segment {
@@ -418,9 +420,14 @@ class DeviceStore final : public Table {
   Status Download(const DeviceStream& on, const DeviceRows& rows,
                   const uint32_t* list, int64_t count, int num_slots,
                   EmbeddingRows* out) const LODESTAR_REQUIRES(mutex_);
-  // Imports what Import does not. Requires: the checks of Import succeeded, and
-  // the table is new.
-  Status ImportPolicies(const EmbeddingRowsView& view, const DeviceStream& on);
+  // Require: CheckImportLocked succeeded.
+
+  // counted: as inserts.
+  Status ImportLocked(const DeviceStream& on, const EmbeddingRowsView& view,
+                      bool counted) LODESTAR_REQUIRES(mutex_);
+  // Imports what Import does not.
+  Status ImportPolicies(const DeviceStream& on, const EmbeddingRowsView& view)
+      LODESTAR_REQUIRES(mutex_);
   Status CheckImportLocked(const EmbeddingRowsView& view) const
       LODESTAR_REQUIRES(mutex_);
   Status CheckOptimizerLocked(const AttachedOptimizer& optimizer) const

@@ -181,7 +181,7 @@ Status EmbeddingStore::RestartSlots(const AttachedOptimizer& optimizer,
                            " rows.");
 }
 
-void EmbeddingStore::SetBase(const std::string& base) {
+void EmbeddingStore::SetBase(const std::string& base, const Execution&) {
   try {
     ShardLocks locks(table_.rows, std::defer_lock);
     table_.rows.LockBetweenSnapshots(&locks);

@@ -77,8 +77,9 @@ class EmbeddingStore final : public Table {
   bool counts_occurrences() const {
     return table_.policies.admission.count_occurrences;
   }
-  const EvictionPolicy& eviction() const override {
-    return table_.policies.eviction;
+  const TablePolicies& policies() const override { return table_.policies; }
+  const RowInitializer& initializer() const override {
+    return table_.initializer;
   }
 
   // As FindRows, but returns counts to be passed to CountReads, if the caller
@@ -263,20 +264,15 @@ class EmbeddingStore final : public Table {
                            std::unique_ptr<EmbeddingStore>* out);
   Status CreateReplacement(const EmbeddingRowsView& rows, const Execution& on,
                            std::unique_ptr<Table>* out) const override;
-  // Requires: `like` is an EmbeddingStore.
-  Status CopyLiveState(const Table& like, const EmbeddingRowsView& rows,
+  Status CopyLiveState(const Table& like, const OwnState& own,
                        const Execution& on) override;
 
-  // Base snapshot of the next incremental one; empty: the next snapshot is a
-  // full one.
-  std::string base() const { return table_.rows.changes().base(); }
-  // Declares that the table equals snapshot `base`, and marks changes from here
-  // on. If memory for marks runs out, the next snapshot is a full one. Empty:
-  // stops marking. Requires: no other call changes rows at the same time.
-  void SetBase(const std::string& base);
+  std::string base() const override { return table_.rows.changes().base(); }
+  void SetBase(const std::string& base, const Execution& on) override;
 
   // For snapshots and restores.
-  Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out) override {
+  Status MakeSnapshotSource(const Execution&,
+                            std::unique_ptr<SnapshotSource>* out) override {
     *out = lodestar::MakeSnapshotSource(&table_);
     return Status();
   }
@@ -291,7 +287,7 @@ class EmbeddingStore final : public Table {
       : Table(dim, type, &table_.step, &table_.events),
         table_(dim, num_shards, initializer, policies, type) {}
 
-  Status ExportParts(bool with_slots, bool with_values, EmbeddingRows* out,
+  Status ExportParts(Exported what, EmbeddingRows* out,
                      const Execution& on) const override;
 
   void ReadMissing(int64_t id, const Missing& missing, void* row) const;

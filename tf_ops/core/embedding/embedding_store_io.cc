@@ -10,8 +10,7 @@
 
 namespace lodestar {
 
-Status EmbeddingStore::ExportParts(bool with_slots, bool with_values,
-                                   EmbeddingRows* out,
+Status EmbeddingStore::ExportParts(Exported what, EmbeddingRows* out,
                                    const Execution& on) const try {
   // Rows stay in place; updates may continue.
   const ShardedRows& table = table_.rows;
@@ -21,13 +20,13 @@ Status EmbeddingStore::ExportParts(bool with_slots, bool with_values,
   result.seed = table_.initializer.seed();
   result.salt = table_.initializer.salt();
   result.own_step = table_.step.own();
-  if (with_slots && with_values) {
+  if (what == Exported::kAll || what == Exported::kState) {
     result.optimizer = table_.optimizer.optimizer();
   }
   const int64_t num_slots = result.optimizer.slot_inits.size();
   std::vector<std::pair<int64_t, RowRef>> order;
-  order.reserve(size());
-  for (size_t s = 0; s < table.num_shards(); ++s) {
+  if (what != Exported::kState) order.reserve(size());
+  for (size_t s = 0; what != Exported::kState && s < table.num_shards(); ++s) {
     table.shard(s).ForEachRow([&](uint32_t row, int64_t id) {
       order.push_back({id, table.RefTo(static_cast<uint32_t>(s), row)});
     });
@@ -35,7 +34,7 @@ Status EmbeddingStore::ExportParts(bool with_slots, bool with_values,
   std::sort(order.begin(), order.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   result.ids.resize(order.size());
-  if (!with_values) {
+  if (what == Exported::kIds) {
     for (size_t i = 0; i < order.size(); ++i) result.ids[i] = order[i].first;
     order.clear();
   }
@@ -128,12 +127,11 @@ Status EmbeddingStore::CreateReplacement(const EmbeddingRowsView& rows,
   return Status();
 }
 
-Status EmbeddingStore::CopyLiveState(const Table& like,
-                                     const EmbeddingRowsView& rows,
+Status EmbeddingStore::CopyLiveState(const Table& like, const OwnState& own,
                                      const Execution&) {
   const TableParts& old = static_cast<const EmbeddingStore&>(like).table_;
-  if (!rows.with_counters) table_.step.Set(old.step.value(), old.step.own());
-  if (rows.shared_values.empty()) table_.shared.CopyValues(old.shared);
+  if (!own.step) table_.step.Set(old.step.value(), old.step.own());
+  if (!own.shared_rows) table_.shared.CopyValues(old.shared);
   table_.events.Share(old.events);
   return Status();
 }

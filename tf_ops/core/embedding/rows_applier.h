@@ -54,7 +54,6 @@ class RowChecks {
   const AttachedOptimizer& optimizer() const {
     return table_.optimizer.optimizer();
   }
-  const TableEvents& events() const { return table_.events; }
   bool has_shared_rows() const { return table_.shared.any(); }
   size_t num_shards() const { return table_.rows.num_shards(); }
   ShardLocks LockAll() const { return ShardLocks(table_.rows); }
@@ -145,7 +144,6 @@ class RowsApplier : public RowChecks {
   // Reserves the index for `rows` rows.
   Status ReserveIndex(int64_t rows, const ParallelFor* parallel);
   Status RebuildOrder(const ParallelFor* parallel);
-  void ShareEvents(const TableEvents& events) { table_.events.Share(events); }
 
   // Sets the rest of the state. Only BuildAdmission can fail.
   Status BuildAdmission(const EmbeddingRowsView& rows,

@@ -58,7 +58,8 @@ Status EmbeddingSnapshot::Begin(
   std::vector<int64_t> order;
   for (int64_t i = 0; i < sources.size(); ++i) {
     std::unique_ptr<SnapshotSource> source;
-    LODESTAR_RETURN_IF_ERROR(sources[i].table->MakeSnapshotSource(&source));
+    LODESTAR_RETURN_IF_ERROR(
+        sources[i].table->MakeSnapshotSource(sources[i].on, &source));
     std::unique_ptr<EmbeddingSnapshot> snapshot(
         new EmbeddingSnapshot(sources[i].table, std::move(source)));
     snapshots.push_back(std::move(snapshot));

@@ -44,6 +44,8 @@ class EmbeddingSnapshot {
     // Makes an incremental snapshot if this is the table's base, else a full
     // one.
     std::string base;
+    // Where Begin works; of the device of the table.
+    Execution on = {};
   };
   // Begins snapshots of all tables at one consistent point, in the order of
   // `sources`, atomically. `gates` are those of the tables: waits until no

@@ -7,13 +7,24 @@
 #include <utility>
 
 #include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/snapshot/host_table.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
 
-Status SnapshotDelta::Open(Span<const std::string> paths, EmbeddingStore* store,
-                           const RestoreOptions& options,
+Status SnapshotDelta::Open(Span<const std::string> paths, Table* table,
+                           const RestoreOptions& options, const Execution& on,
                            std::unique_ptr<SnapshotDelta>* out) try {
+  std::unique_ptr<EmbeddingStore> host;
+  if (on.on_gpu()) LODESTAR_RETURN_IF_ERROR(MakeHostTable(*table, on, &host));
+  EmbeddingStore* const store =
+      on.on_gpu() ? host.get() : static_cast<EmbeddingStore*>(table);
   std::unique_ptr<SnapshotDelta> delta(new SnapshotDelta(store, options));
+  if (on.on_gpu()) {
+    delta->on_gpu_ = table;
+    delta->on_ = on;
+    delta->host_ = std::move(host);
+  }
   for (const std::string& path : paths) {
     LODESTAR_RETURN_IF_ERROR(delta->OpenFile(path));
   }
@@ -144,6 +155,23 @@ Status SnapshotDelta::Reserve() {
 }
 
 Status SnapshotDelta::Apply(Applied* applied) try {
+  LODESTAR_RETURN_IF_ERROR(ApplyToStore());
+  if (on_gpu_ != nullptr) LODESTAR_RETURN_IF_ERROR(ApplyToGpu());
+  *applied = applied_;
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory while loading '",
+                           files_.back().path(), "'.");
+}
+
+Status SnapshotDelta::ApplyToGpu() {
+  EmbeddingRows rows;
+  LODESTAR_RETURN_IF_ERROR(host_->Export(/*with_slots=*/true, &rows, {}));
+  return InLast(
+      on_gpu_->ImportDelta(removed_, View(rows), &applied_.removed, on_));
+}
+
+Status SnapshotDelta::ApplyToStore() {
   OccurrenceCounter::State admission;
   LODESTAR_RETURN_IF_ERROR(
       table_.BuildAdmission(admission_.View(), &admission));
@@ -163,11 +191,7 @@ Status SnapshotDelta::Apply(Applied* applied) try {
     LODESTAR_RETURN_IF_ERROR(WriteAll());
   }
   table_.Finish(&admission, joined_.step, joined_.own_step);
-  *applied = applied_;
   return Status();
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory while loading '",
-                           files_.back().path(), "'.");
 }
 
 Status SnapshotDelta::WriteAll() {

@@ -1,5 +1,6 @@
 // Loading of an incremental snapshot (docs/internals/formats.md), one file per
-// part of the table, into an EmbeddingStore during lookups.
+// part of the table, during lookups. A table on a GPU receives the rows in one
+// piece from a table in host memory that has read the files.
 
 #ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_DELTA_H_
@@ -18,6 +19,7 @@
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
+#include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 
@@ -29,11 +31,11 @@ class SnapshotDelta {
     int64_t removed = 0;  // resident rows
   };
 
-  // Reads and checks all files, and reserves memory for their rows. `store`
-  // must outlive this object. Returns the errors of RestoreTable; the table is
-  // not changed.
-  static Status Open(Span<const std::string> paths, EmbeddingStore* store,
-                     const RestoreOptions& options,
+  // Reads and checks all files, and reserves memory for their rows. `table` and
+  // a stream must outlive this object. Returns the errors of RestoreTable; the
+  // table is not changed.
+  static Status Open(Span<const std::string> paths, Table* table,
+                     const RestoreOptions& options, const Execution& on,
                      std::unique_ptr<SnapshotDelta>* out);
 
   // Reads the files again and applies them on this thread. Call once. Rows
@@ -48,6 +50,9 @@ class SnapshotDelta {
  private:
   SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
       : store_(store), table_(store->rows_applier()), options_(options) {}
+
+  Status ApplyToStore();
+  Status ApplyToGpu();
 
   struct IdAt {
     int64_t id;
@@ -74,6 +79,10 @@ class SnapshotDelta {
                           RecordGroups* groups);
   void Remove();
 
+  // For a table on a GPU: the table, where it works, and the owner of store_.
+  Table* on_gpu_ = nullptr;
+  Execution on_;
+  std::unique_ptr<EmbeddingStore> host_;
   EmbeddingStore* const store_;
   RowsApplier table_;
   const RestoreOptions options_;

@@ -8,7 +8,9 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/snapshot/host_table.h"
 #include "tf_ops/core/snapshot/restored_records.h"
+#include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {
 
@@ -293,7 +295,6 @@ Status TableRestorer::Finish() {
   LODESTAR_RETURN_IF_ERROR(table_->BuildAdmission(view, &admission));
   LODESTAR_RETURN_IF_ERROR(table_->RebuildOrder(parallel_));
   table_->Finish(&admission, last_.step, last_.own_step);
-  table_->ShareEvents(checks_.events());
   return Status();
 }
 
@@ -315,6 +316,31 @@ Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
   return restorer.Restore(saved, out);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while restoring a table.");
+}
+
+Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
+                    const Table& like, const RestoreOptions& options,
+                    const ParallelFor* parallel, const Execution& on,
+                    std::unique_ptr<Table>* out) {
+  std::unique_ptr<EmbeddingStore> restored;
+  if (!on.on_gpu()) {
+    LODESTAR_RETURN_IF_ERROR(
+        RestoreTable(saved, part, static_cast<const EmbeddingStore&>(like),
+                     options, parallel, &restored));
+    *out = std::move(restored);
+    return Status();
+  }
+  EmbeddingRows rows;
+  {
+    std::unique_ptr<EmbeddingStore> host;
+    LODESTAR_RETURN_IF_ERROR(MakeHostTable(like, on, &host));
+    LODESTAR_RETURN_IF_ERROR(
+        RestoreTable(saved, part, *host, options, parallel, &restored));
+    LODESTAR_RETURN_IF_ERROR(
+        restored->Export(/*with_slots=*/true, &rows, parallel));
+    restored.reset();
+  }
+  return like.CreateReplacement(View(rows), on, out);
 }
 
 }  // namespace lodestar

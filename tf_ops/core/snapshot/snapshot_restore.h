@@ -14,6 +14,7 @@
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/restored_records.h"
+#include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 
@@ -29,9 +30,9 @@ struct SavedPart {
   std::vector<std::string> files;
 };
 
-// Returns the table that results from the files of its parts, restricted to the
-// ids of `part`. Does not read files of parts without such ids. Shards,
-// policies, the kind of initializer and the event counters are from `like`.
+// Returns the table that replaces `like` and results from the files of its
+// parts, restricted to the ids of `part`. Does not read files of parts without
+// such ids. Shards, policies and the kind of initializer are from `like`.
 //
 // Per-part state is merged: the step is the latest one, and sketch counters are
 // merged by maximum. If `part` is one of several, whose sizes vary randomly,
@@ -47,6 +48,12 @@ Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
                     const EmbeddingStore& like, const RestoreOptions& options,
                     const ParallelFor* parallel,
                     std::unique_ptr<EmbeddingStore>* out);
+// The same for a table of any kind. Rows of a table on a GPU are read into host
+// memory by `parallel` first.
+Status RestoreTable(Span<const SavedPart> saved, const TablePart& part,
+                    const Table& like, const RestoreOptions& options,
+                    const ParallelFor* parallel, const Execution& on,
+                    std::unique_ptr<Table>* out);
 
 }  // namespace lodestar
 

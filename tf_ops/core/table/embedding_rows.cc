@@ -17,6 +17,28 @@ Status CheckNumbers(const char* name, const NumbersView& numbers,
 
 }  // namespace
 
+EmbeddingRowsView View(const EmbeddingRows& rows) {
+  EmbeddingRowsView view;
+  view.ids = rows.ids;
+  view.values = rows.values;
+  view.slots = rows.slots;
+  view.frequencies = rows.frequencies;
+  view.last_seen = rows.last_seen;
+  view.optimizer = rows.optimizer;
+  view.with_counters = true;
+  view.step = rows.step;
+  view.seed = rows.seed;
+  view.salt = rows.salt;
+  view.own_step = rows.own_step;
+  view.pending_ids = rows.pending_ids;
+  view.pending_sightings = rows.pending_sightings;
+  view.pending_last_seen = rows.pending_last_seen;
+  view.sketch = rows.sketch;
+  view.shared_values = rows.shared_values;
+  view.shared_slots = rows.shared_slots;
+  return view;
+}
+
 Status CheckSize(const char* name, int64_t found, int64_t wanted) {
   if (found == wanted) return Status();
   return InvalidArgument("`", name, "` must have ", wanted, " elements, got ",

@@ -56,6 +56,9 @@ struct EmbeddingRowsView {
   NumbersView shared_slots;
 };
 
+// Returns a view that imports everything again.
+EmbeddingRowsView View(const EmbeddingRows& rows);
+
 // Returns InvalidArgument for arrays that do not fit this dim and type or each
 // other, frequencies out of range, an invalid optimizer, or a repeated id.
 Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type);

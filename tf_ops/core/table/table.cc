@@ -75,8 +75,10 @@ Status NonfiniteSharedRow(int64_t row) {
       row, "; no row was changed", kWhyNonfinite);
 }
 
-Status Table::MakeSnapshotSource(std::unique_ptr<SnapshotSource>*) {
-  return UnsupportedOnGpu("snapshots");
+Status Table::ImportDelta(Span<const int64_t>, const EmbeddingRowsView&,
+                          int64_t*, const Execution&) {
+  return Status(StatusCode::kUnimplemented,
+                "a table in host memory reads incremental snapshots itself.");
 }
 
 Status UnsupportedOnGpu(const char* what) {

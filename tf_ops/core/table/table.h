@@ -15,6 +15,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
+#include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
@@ -179,7 +180,9 @@ class Table {
   RowType type() const { return type_; }
   // Size of a row's values.
   int64_t row_bytes() const { return int64_t{dim_} * SizeOf(type_); }
-  virtual const EvictionPolicy& eviction() const = 0;
+  virtual const TablePolicies& policies() const = 0;
+  const EvictionPolicy& eviction() const { return policies().eviction; }
+  virtual const RowInitializer& initializer() const = 0;
 
   int64_t step() const { return step_->value(); }
   // Sets the step. From now on only SetStep moves it.
@@ -275,11 +278,16 @@ class Table {
   // Exports everything, or all but the slots.
   Status Export(bool with_slots, EmbeddingRows* out,
                 const Execution& on) const {
-    return ExportParts(with_slots, /*with_values=*/true, out, on);
+    return ExportParts(with_slots ? Exported::kAll : Exported::kWithoutSlots,
+                       out, on);
   }
   // Exports ids instead of rows; use FindRows to read the rows piecewise.
   Status ExportIds(EmbeddingRows* out, const Execution& on) const {
-    return ExportParts(/*with_slots=*/false, /*with_values=*/false, out, on);
+    return ExportParts(Exported::kIds, out, on);
+  }
+  // Exports everything but the rows.
+  Status ExportState(EmbeddingRows* out, const Execution& on) const {
+    return ExportParts(Exported::kState, out, on);
   }
   // Adds rows or overwrites existing ones. Slots of overwritten rows are reset
   // if none are given. Pending ids, sketch, shared rows and counters are
@@ -296,10 +304,24 @@ class Table {
                                    const Execution& on,
                                    std::unique_ptr<Table>* out) const = 0;
   // Copies state that may have changed in `like` since it created this
-  // replacement: events, and the step and shared rows unless `rows` contain
-  // them. Requires: this is not shared yet.
-  virtual Status CopyLiveState(const Table& like, const EmbeddingRowsView& rows,
+  // replacement: events, and the step and shared rows unless this table has its
+  // own. Call once. Requires: this is not shared yet; `like` is of this kind.
+  struct OwnState {
+    OwnState(const EmbeddingRowsView& rows)
+        : step(rows.with_counters), shared_rows(!rows.shared_values.empty()) {}
+    OwnState() = default;
+    bool step = true;
+    bool shared_rows = true;
+  };
+  virtual Status CopyLiveState(const Table& like, const OwnState& own,
                                const Execution& on) = 0;
+  // Applies an incremental snapshot in one piece: removes the rows of `removed`
+  // and imports `rows` with their counters. Sets *num_removed to the number of
+  // removed rows. May fail after the removals. Returns Unimplemented for a
+  // table in host memory, which reads the files itself (SnapshotDelta).
+  virtual Status ImportDelta(Span<const int64_t> removed,
+                             const EmbeddingRowsView& rows,
+                             int64_t* num_removed, const Execution& on);
 
   // Returns FailedPrecondition if another optimizer is attached or the table
   // does not support this one.
@@ -314,10 +336,18 @@ class Table {
   virtual Status RestartSlots(const AttachedOptimizer& optimizer,
                               KeptSlots keep, bool* done, std::string* former,
                               const Execution& on) = 0;
-  // Makes what a snapshot of this table reads. The table must outlive it.
-  // Returns Unimplemented if the table has no snapshots.
-  virtual Status MakeSnapshotSource(std::unique_ptr<SnapshotSource>* out);
-  virtual void WaitForSnapshot() const {}
+  // Makes what a snapshot of this table reads. The table must outlive it, and a
+  // stream must outlive the beginning of the snapshot.
+  virtual Status MakeSnapshotSource(const Execution& on,
+                                    std::unique_ptr<SnapshotSource>* out) = 0;
+  virtual void WaitForSnapshot() const = 0;
+  // Base snapshot of the next incremental one; empty: the next snapshot is a
+  // full one.
+  virtual std::string base() const = 0;
+  // Declares that the table equals snapshot `base`, and marks changes from here
+  // on. If memory for marks runs out, the next snapshot is a full one. Empty:
+  // stops marking. Requires: no other call changes rows at the same time.
+  virtual void SetBase(const std::string& base, const Execution& on) = 0;
 
  protected:
   // The step and the events belong to the subclass and may be constructed
@@ -325,8 +355,9 @@ class Table {
   Table(int dim, RowType type, TableStep* step, TableEvents* events)
       : dim_(dim), type_(type), step_(step), events_(events) {}
 
-  virtual Status ExportParts(bool with_slots, bool with_values,
-                             EmbeddingRows* out, const Execution& on) const = 0;
+  enum class Exported { kAll, kWithoutSlots, kIds, kState };
+  virtual Status ExportParts(Exported what, EmbeddingRows* out,
+                             const Execution& on) const = 0;
 
  private:
   const int dim_;

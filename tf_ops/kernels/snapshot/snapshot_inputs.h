@@ -11,11 +11,11 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/step_gate.h"
-#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
-#include "tf_ops/kernels/embedding/embedding_resource.h"
+#include "tf_ops/kernels/embedding/table_reference.h"
 
 namespace lodestar {
 
@@ -54,27 +54,28 @@ inline std::vector<std::string> BytesOf(const Tensor& tensor) {
   return {values.data(), values.data() + values.size()};
 }
 
-// An embedding variable, and its store when the kernel started.
+// An embedding variable, and its table when the kernel started.
 struct TableInput {
-  tensorflow::core::RefCountPtr<EmbeddingResource> resource;
-  std::shared_ptr<EmbeddingStore> store;
+  tensorflow::core::RefCountPtr<TableReference> reference;
+  std::shared_ptr<Table> table;
 };
 
-// Reads the input list `handles`. Returns InvalidArgument if a table occurs
+// Reads the input list `tables`. Returns InvalidArgument if a table occurs
 // twice.
 inline absl::Status ReadTables(OpKernelContext* ctx,
                                std::vector<TableInput>* tables) {
-  OpInputList handles;
-  LODESTAR_TRY(ctx->input_list("handles", &handles));
-  tables->resize(handles.size());
-  for (int t = 0; t < handles.size(); ++t) {
-    TableInput& table = (*tables)[t];
-    LODESTAR_TRY(CheckRank(handles[t], "handles", 0));
-    LODESTAR_TRY(FindResource(ctx, handles[t], &table.resource));
-    LODESTAR_TRY(table.resource->GetStore(&table.store));
+  OpInputList references;
+  LODESTAR_TRY(ctx->input_list("tables", &references));
+  tables->resize(references.size());
+  for (int t = 0; t < references.size(); ++t) {
+    TableInput& input = (*tables)[t];
+    LODESTAR_TRY(CheckRank(references[t], "tables", 0));
+    LODESTAR_TRY(FindResource(ctx, references[t], &input.reference));
+    const EmbeddingResource& variable = *input.reference->variable;
+    input.table = variable.table();
     for (int u = 0; u < t; ++u) {
-      if ((*tables)[u].resource.get() != table.resource.get()) continue;
-      return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
+      if ((*tables)[u].reference->variable.get() != &variable) continue;
+      return InvalidArgumentError("`tables[", u, "]` and `tables[", t,
                                   "]` are the same table.");
     }
   }
@@ -84,7 +85,7 @@ inline absl::Status ReadTables(OpKernelContext* ctx,
 inline StepGates GatesOf(const std::vector<TableInput>& tables) {
   std::vector<std::shared_ptr<StepGate>> gates;
   for (const TableInput& table : tables) {
-    gates.push_back(table.resource->gate());
+    gates.push_back(table.reference->variable->gate());
   }
   return StepGates(std::move(gates));
 }

@@ -10,7 +10,6 @@
 #include "tf_ops/core/snapshot/snapshot_table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/variant_handle.h"
-#include "tf_ops/kernels/embedding/embedding_kernel_util.h"
 #include "tf_ops/kernels/snapshot/snapshot_inputs.h"
 
 namespace lodestar {
@@ -133,7 +132,8 @@ absl::Status RunSnapshotBegin(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckPerTable("bases", bases.size(), tables.size()));
   std::vector<EmbeddingSnapshot::Source> sources;
   for (size_t t = 0; t < tables.size(); ++t) {
-    sources.push_back({tables[t].store, bases[t]});
+    sources.push_back(
+        {tables[t].table, bases[t], tables[t].reference->On(nullptr)});
   }
   std::vector<std::unique_ptr<EmbeddingSnapshot>> begun;
   LODESTAR_TRY(EmbeddingSnapshot::Begin(sources, GatesOf(tables), &begun));
@@ -176,20 +176,9 @@ absl::Status RunSnapshotEnd(OpKernelContext* ctx) {
                                    : snapshot->Commit(base));
 }
 
-class SnapshotBaseOp : public EmbeddingKernel {
- public:
-  using EmbeddingKernel::EmbeddingKernel;
-
- protected:
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
-    return OutputScalar(ctx, 0, store->base());
-  }
-};
-
 LODESTAR_REGISTER_FUNCTION(SnapshotBegin);
 LODESTAR_REGISTER_FUNCTION(SnapshotWrite);
 LODESTAR_REGISTER_FUNCTION(SnapshotEnd);
-LODESTAR_REGISTER(SnapshotBase);
 
 }  // namespace
 }  // namespace lodestar

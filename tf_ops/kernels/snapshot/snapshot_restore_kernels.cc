@@ -11,6 +11,7 @@
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
+#include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/variant_handle.h"
@@ -38,16 +39,16 @@ class LoadedTables {
   explicit LoadedTables(std::vector<TableInput> tables)
       : tables_(std::move(tables)) {}
 
-  void Add(std::unique_ptr<EmbeddingStore> store) {
-    stores_.push_back(std::move(store));
+  void Add(std::unique_ptr<Table> table) {
+    loaded_.push_back(std::move(table));
   }
 
-  const EmbeddingStore& like(int64_t t) const { return *tables_[t].store; }
+  const TableInput& input(int64_t t) const { return tables_[t]; }
   // Returns FailedPrecondition if already installed, or if optimizer steps
   // overlap for too long.
   Status Install() {
     MutexLock lock(&mutex_);
-    if (stores_.size() != tables_.size()) {
+    if (loaded_.size() != tables_.size()) {
       return FailedPrecondition("the loaded tables are already installed.");
     }
     // Each step sees either all old or all new tables. The old tables are freed
@@ -55,11 +56,15 @@ class LoadedTables {
     return GatesOf(tables_).Flip([&] {
       mutex_.AssertHeld();
       for (size_t t = 0; t < tables_.size(); ++t) {
-        tables_[t].store = std::static_pointer_cast<EmbeddingStore>(
-            tables_[t].resource->table());
-        tables_[t].resource->Replace(std::move(stores_[t]));
+        TableInput& input = tables_[t];
+        input.table = input.reference->variable->table();
+        LODESTAR_RETURN_IF_ERROR(loaded_[t]->CopyLiveState(
+            *input.table, Table::OwnState(), input.reference->On(nullptr)));
       }
-      stores_.clear();
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        tables_[t].reference->variable->Replace(std::move(loaded_[t]));
+      }
+      loaded_.clear();
       return Status();
     });
   }
@@ -67,7 +72,7 @@ class LoadedTables {
  private:
   Mutex mutex_;
   std::vector<TableInput> tables_;
-  std::vector<std::unique_ptr<EmbeddingStore>> stores_;
+  std::vector<std::unique_ptr<Table>> loaded_;
 };
 
 // Reads a row of an input called `name` that contains a part number and the
@@ -191,12 +196,14 @@ class SnapshotLoadOp : public LoadKernel {
     for (int64_t t = 0; t < n; ++t) {
       TablePart part;
       LODESTAR_TRY(ReadPart(own_parts, "parts", t, &part));
-      std::unique_ptr<EmbeddingStore> store;
-      LODESTAR_TRY(RestoreTable(saved[t], part, loaded->like(t), options_,
-                                &parallel, &store));
-      store->SetBase(bases[t]);
-      rows->vec<int64_t>()(t) = store->size();
-      loaded->Add(std::move(store));
+      const TableInput& input = loaded->input(t);
+      const Execution on = input.reference->On(&parallel);
+      std::unique_ptr<Table> table;
+      LODESTAR_TRY(RestoreTable(saved[t], part, *input.table, options_,
+                                &parallel, on, &table));
+      table->SetBase(bases[t], on);
+      LODESTAR_TRY(table->ReadSize(&rows->vec<int64_t>()(t), on));
+      loaded->Add(std::move(table));
     }
     return OutputHandle(ctx, 0, loaded);
   }
@@ -231,13 +238,15 @@ class SnapshotApplyOp : public LoadKernel {
     LODESTAR_TRY(ctx->allocate_output(1, {n}, &removed));
     std::vector<std::unique_ptr<SnapshotDelta>> deltas(n);
     for (int64_t t = 0; t < n; ++t) {
-      LODESTAR_TRY(SnapshotDelta::Open(files[t], tables[t].store.get(),
-                                       options_, &deltas[t]));
+      LODESTAR_TRY(
+          SnapshotDelta::Open(files[t], tables[t].table.get(), options_,
+                              tables[t].reference->On(nullptr), &deltas[t]));
     }
     for (int64_t t = 0; t < n; ++t) {
       SnapshotDelta::Applied applied;
+      const Execution on = tables[t].reference->On(nullptr);
       LODESTAR_TRY(deltas[t]->Apply(&applied));
-      tables[t].store->SetBase(base);
+      tables[t].table->SetBase(base, on);
       written->vec<int64_t>()(t) = applied.written;
       removed->vec<int64_t>()(t) = applied.removed;
     }

@@ -5,8 +5,8 @@
 namespace lodestar {
 namespace {
 
-// Inputs [0, N) are handles; sets `tables` to [N].
-absl::Status CheckHandles(InferenceContext* c, int* n, ShapeHandle* tables) {
+// Inputs [0, N) are tables; sets `tables` to [N].
+absl::Status CheckTables(InferenceContext* c, int* n, ShapeHandle* tables) {
   TF_RETURN_IF_ERROR(c->GetAttr("N", n));
   TF_RETURN_IF_ERROR(CheckRanks(c, std::vector<int>(*n, 0)));
   *tables = c->Vector(*n);
@@ -17,7 +17,7 @@ absl::Status BeginShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
   ShapeHandle unused;
-  TF_RETURN_IF_ERROR(CheckHandles(c, &n, &tables));
+  TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
   TF_RETURN_IF_ERROR(c->Merge(c->input(n), tables, &unused));
   c->set_output(0, c->Scalar());
   for (int i = 1; i <= 6; ++i) c->set_output(i, tables);
@@ -43,7 +43,7 @@ absl::Status LoadShape(InferenceContext* c) {
   ShapeHandle tables;
   ShapeHandle files;
   ShapeHandle unused;
-  TF_RETURN_IF_ERROR(CheckHandles(c, &n, &tables));
+  TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
   TF_RETURN_IF_ERROR(CheckFiles(c, n, &files));
   TF_RETURN_IF_ERROR(CheckParts(c, n + 2, files));
   TF_RETURN_IF_ERROR(CheckParts(c, n + 3, tables));
@@ -57,7 +57,7 @@ absl::Status ApplyShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
   ShapeHandle unused;
-  TF_RETURN_IF_ERROR(CheckHandles(c, &n, &tables));
+  TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
   TF_RETURN_IF_ERROR(CheckFiles(c, n, &unused));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 2), 0, &unused));
   c->set_output(0, tables);
@@ -67,8 +67,18 @@ absl::Status ApplyShape(InferenceContext* c) {
 
 }  // namespace
 
+LODESTAR_OP("SnapshotTable")
+    .Inputs("handle: resource")
+    .Outputs("table: resource")
+    .Stateful(ScalarOutputs({0}))
+    .Doc(R"doc(
+Returns a reference to an embedding variable on any device, for ops on a CPU.
+
+table: On the first CPU of the variable's task. Keeps the variable alive.
+)doc");
+
 LODESTAR_OP("SnapshotBegin")
-    .Inputs("handles: N * resource", "bases: string")
+    .Inputs("tables: N * resource", "bases: string")
     .Outputs("snapshot: variant", "whole: bool", "steps: int64", "dims: int64",
              "dtypes: string", "optimizers: string", "num_slots: int64",
              "slot_names: string")
@@ -78,7 +88,7 @@ LODESTAR_OP("SnapshotBegin")
 Begins a snapshot of embedding variables at one point between two steps.
 SnapshotWrite writes it during training; SnapshotEnd ends it.
 
-handles: N different embedding variables.
+tables: N different embedding variables, from SnapshotTable.
 bases: [N], the base of an incremental snapshot of each variable, possible if
   the variable has recorded every change since then. Empty: a full snapshot.
 snapshot: Dropping it without SnapshotEnd aborts the snapshot.
@@ -139,7 +149,7 @@ base: As set by SnapshotEnd, SnapshotLoad or SnapshotApply; empty: the variable
 )doc");
 
 LODESTAR_OP("SnapshotLoad")
-    .Inputs("handles: N * resource", "files: string", "file_tables: int64",
+    .Inputs("tables: N * resource", "files: string", "file_tables: int64",
             "file_parts: int64", "parts: int64", "bases: string")
     .Outputs("loaded: variant", "rows: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
@@ -152,11 +162,10 @@ shards, admission and eviction.
 A table may have been saved in parts, each in its own files, and a variable may
 be one part of a table, with only its ids. The numbers of parts may differ.
 
-handles: N different embedding variables.
+tables: N different embedding variables, from SnapshotTable.
 files: [F], table files of each variable, part by part; within a part in the
   order of their versions, beginning with a full one.
-file_tables: [F], the index of the handle of each file; every handle needs
-  files.
+file_tables: [F], the table's index of each file; every table needs files.
 file_parts: [F, 2], the part number of each file, and the number of parts of its
   table.
 parts: [N, 2], the same for the variables.
@@ -186,21 +195,21 @@ without a gap; the variables are not changed then.
 )doc");
 
 LODESTAR_OP("SnapshotApply")
-    .Inputs("handles: N * resource", "files: string", "file_tables: int64",
+    .Inputs("tables: N * resource", "files: string", "file_tables: int64",
             "base: string")
     .Outputs("written: int64", "removed: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
     .Stateful(ApplyShape)
     .Doc(R"doc(
-Applies incremental snapshots to embedding variables during lookups: rows switch
-one by one. All files are read and checked first, and an error then changes no
+Applies incremental snapshots to embedding variables during lookups. Rows switch
+one by one, and those of a table on a GPU together. All files are read and checked first, and an error then changes no
 variable. An error after that (a file has changed, concurrent inserts exceed a
 cap, out of memory) leaves them partially applied.
 
-handles: N different embedding variables, which must hold the base state.
+tables: N different embedding variables, from SnapshotTable, which must hold the
+  base state.
 files: [F], incremental files; one per part of a table.
-file_tables: [F], the index of the handle of each file; every handle needs
-  files.
+file_tables: [F], the table's index of each file; every table needs files.
 base: The base from which the variables then record changes; empty: none.
 written: [N], number of inserted or changed rows.
 removed: [N], number of removed rows.
