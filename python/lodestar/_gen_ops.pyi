@@ -1498,6 +1498,7 @@ def lodestar_snapshot_apply(
     tables: Sequence[tf.Tensor],
     files: tf.Tensor,
     file_tables: tf.Tensor,
+    parts: tf.Tensor,
     base: tf.Tensor,
     optimizer_slots: str = 'require',
     name: str | None = None,

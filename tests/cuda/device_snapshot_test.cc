@@ -152,8 +152,8 @@ class Follower {
     }
     std::unique_ptr<SnapshotDelta> delta;
     SnapshotDelta::Applied applied;
-    ExpectOk(SnapshotDelta::Open(std::vector<std::string>{path}, table_.get(),
-                                 {}, on_, &delta),
+    ExpectOk(SnapshotDelta::Open(std::vector<std::string>{path}, {},
+                                 table_.get(), {}, on_, &delta),
              what);
     const EmbeddingStats before = stats();
     ExpectOk(delta->Apply(&applied), what);

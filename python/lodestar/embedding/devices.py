@@ -76,6 +76,11 @@ def on_gpu(device: str | None) -> bool:
     return tf.DeviceSpec.from_string(device).device_type == "GPU"
 
 
+def is_remote(device: str) -> bool:
+    """Whether `device` is one of another process, by its name."""
+    return tf.DeviceSpec.from_string(device).job not in (None, "localhost")
+
+
 def _cpu_beside(device: str) -> str:
     """Returns the CPU in the process of a device."""
     spec = tf.DeviceSpec.from_string(device)

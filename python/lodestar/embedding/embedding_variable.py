@@ -209,7 +209,7 @@ class EmbeddingVariable(TableVariable):
         if save_type == "savedmodel":
             # Saved lookups read these; the table itself saves the rows.
             children["hook"] = self.value
-            (children["rows"],) = self._parts
+            children.update(table_parts.by_saved_name(self._parts))
         return children
 
     def _exported(self, exported: Mapping[Any, Any]) -> ExportedTable:
@@ -697,4 +697,14 @@ class EmbeddingVariable(TableVariable):
     ) -> tf.Operation | None:
         """Loads what `export_all` returned, atomically on each device."""
         self.slots.restored()
-        return self._parts[0].import_(saved, mode)
+        return self.import_into(self._parts, saved, mode)
+
+    def import_into(
+        self,
+        parts: Sequence[TablePart],
+        saved: Mapping[str, Any],
+        mode: str = "replace",
+    ) -> tf.Operation | None:
+        """As `import_all`, into `parts`, which may be those of another graph."""
+        (part,) = parts
+        return part.import_(saved, mode)

@@ -14,11 +14,13 @@ from lodestar.ops import (
     lost_gradients,
 )
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
+from lodestar.ops.stand_ins import replaceable
 
 # A PartitionedEmbeddingVariable, which imports this module.
 Table = Any
 
 
+@replaceable
 def lookup(
     tables: Sequence[Table],
     features: Sequence[FeatureAttrs],
@@ -162,6 +164,7 @@ def _make(
     return _by_id(table, ids, of_part)
 
 
+@replaceable
 def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """As `EmbeddingVariable.find`, for ids of any shape."""
     hook, _, _ = table.collection_inputs()

@@ -1,6 +1,6 @@
 """The embedding variable with rows on several devices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -8,7 +8,12 @@ import tensorflow as tf
 
 from lodestar._resource import gpu_in_scope
 from lodestar.embedding import policies, strategies
-from lodestar.embedding.devices import check_devices, check_library, on_gpu
+from lodestar.embedding.devices import (
+    check_devices,
+    check_library,
+    is_remote,
+    on_gpu,
+)
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, each, shares
@@ -59,14 +64,18 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            f"{self!r} is on {list(self.devices)}, which this does not support. "
-            "Restore it from a snapshot, a tf.train.Checkpoint or by load_weights "
-            "into a table made without `devices`."
+            f"{self!r} is on {list(self.devices)}, so no single handle has its "
+            "rows. Use the methods of the table."
         )
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
-        if save_type == "savedmodel":
-            _ = self.resource_handle
+        if save_type == "savedmodel" and any(map(is_remote, self.devices)):
+            raise NotImplementedError(
+                f"{self!r} is on {list(self.devices)}, but a SavedModel needs "
+                "its rows in one process. Restore it from a snapshot, a "
+                "tf.train.Checkpoint or by load_weights into a table made without "
+                "`devices`, and export that."
+            )
         return super()._saved_children(save_type)
 
     @property
@@ -112,19 +121,21 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
                 **options,
             )
 
-    def import_all(
-        self, saved: Mapping[str, Any], mode: str = "replace"
+    def import_into(
+        self,
+        parts: Sequence[TablePart],
+        saved: Mapping[str, Any],
+        mode: str = "replace",
     ) -> tf.Operation | None:
-        """Loads what `export_all` returned, atomically on each device.
+        """As `import_all`, into `parts`, which may be those of another graph.
 
         If the rows of a capped table exceed the share of a device, `MaxRows` selects
         the rows that are left out.
         """
-        self.slots.restored()
-        of_parts = self._divided(saved, len(self.parts), mode)
+        of_parts = self._divided(saved, len(parts), mode)
         done = each(
             "load_rows",
-            self.parts,
+            parts,
             lambda i, part: part.import_(of_parts[i], mode),
         )
         return None if tf.executing_eagerly() else tf.group(*done)

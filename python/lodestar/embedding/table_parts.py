@@ -103,10 +103,18 @@ class TablePart(SharedResource):
             )
 
 
-class ExportedTable(_private.Saved, tf.Module):
-    """Saves a table with one part in the graph of a SavedModel.
+def by_saved_name(parts: Sequence[TablePart]) -> dict[str, TablePart]:
+    """Returns the parts by their names in a SavedModel: "rows", "rows_1", ..."""
+    return {
+        f"rows_{number}" if number else "rows": part
+        for number, part in enumerate(parts)
+    }
 
-    `exported` maps the part to its counterpart in that graph.
+
+class ExportedTable(_private.Saved, tf.Module):
+    """Saves a table in the graph of a SavedModel.
+
+    `exported` maps its parts to their counterparts in that graph.
     """
 
     def __init__(self, table: Any, exported: Mapping[Any, Any]):
@@ -116,14 +124,17 @@ class ExportedTable(_private.Saved, tf.Module):
         object.__setattr__(self, "_in_graph", exported)
 
     def _tensors_to_save(self) -> dict[str, tf.Tensor]:
-        part = self._in_graph[self._table.parts[0]]
+        with_slots = saved_state.with_optimizer_slots()
         return saved_state.to_checkpoint(
-            part.export(saved_state.with_optimizer_slots())
+            merged([part.export(with_slots) for part in self._parts()])
         )
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
-        part = self._in_graph[self._table.parts[0]]
-        return part.import_(saved_state.from_checkpoint(self._table, saved))
+        content = saved_state.from_checkpoint(self._table, saved)
+        return self._table.import_into(self._parts(), content)
+
+    def _parts(self) -> list[TablePart]:
+        return [self._in_graph[part] for part in self._table.parts]
 
 
 def shares(

@@ -152,17 +152,20 @@ def _read_contents(
 ) -> ModelContents:
     """Returns what `model` reads; all of its tables if `tables` is "all"."""
 
-    def only_read(named: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: v for k, v in named.items() if id(v.resource_handle) in read}
+    def is_read(resource: Any) -> bool:
+        return id(resource.resource_handle) in read
 
     contents = model_contents(model)
     if tables == "used":
-        contents = contents._replace(tables=only_read(contents.tables))
+        used = {
+            key: table
+            for key, table in contents.tables.items()
+            if any(map(is_read, table.parts))
+        }
+        contents = contents._replace(tables=used)
     return contents._replace(
-        id_tables=only_read(contents.id_tables),
-        resources=[
-            x for x in contents.resources if id(x.resource_handle) in read
-        ],
+        id_tables={k: v for k, v in contents.id_tables.items() if is_read(v)},
+        resources=[*filter(is_read, contents.resources)],
     )
 
 

@@ -161,7 +161,9 @@ def trace_from_rows(
     if not refused:
         part = _Part(concrete, outputs)
         for key, table in tables.items():
-            if part.needs_capture(table.resource_handle):
+            if any(
+                part.needs_capture(rows.resource_handle) for rows in table.parts
+            ):
                 refused.append(
                     f"the table {key!r} is read without a layer, or by a layer "
                     "in a tf.function of its own"

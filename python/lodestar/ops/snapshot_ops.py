@@ -190,18 +190,23 @@ def apply(
     files: Sequence[Sequence[str]],
     base: str,
     *,
+    parts: Sequence[tuple[int, int]] | None = None,
     optimizer_slots: str = "require",
 ) -> list[tuple[int, int]]:
-    """Applies a delta, one file per part, to each table.
+    """Applies a delta, one file per saved part, to each table.
 
-    Changes are tracked since `base` from now on. `optimizer_slots` is `"require"` or
+    Each table takes its part of the ids, as in `load`, or all by default. Changes
+    are tracked since `base` from now on. `optimizer_slots` is `"require"` or
     `"reset"`. Returns the numbers of (written, removed) rows per table.
     """
+    if parts is None:
+        parts = [(0, 1)] * len(handles)
     tables = [t for t, of_table in enumerate(files) for _ in of_table]
     written, removed = gen_ops.lodestar_snapshot_apply(
         [table(handle) for handle in handles],
         _paths([file for of_table in files for file in of_table]),
         tf.constant(tables, tf.int64, [len(tables)]),
+        tf.constant(list(parts), tf.int64, [len(handles), 2]),
         base,
         optimizer_slots=optimizer_slots,
     )

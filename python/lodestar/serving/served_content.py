@@ -6,7 +6,7 @@ another model changes nothing.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ from lodestar.data.schema import model_schema
 from lodestar.ops import snapshot_ops
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.served_id_tables import IdTableUpdate, ServedIdTables
-from lodestar.serving.table_numbers import TableNumbers, handle_of, of_tables
+from lodestar.serving.table_numbers import TableNumbers, handles_of, of_tables
 from lodestar.snapshot import blobs, model_variables, schema_file
 from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
@@ -50,6 +50,15 @@ class _Others:
     bytes: int
 
 
+class _Part(NamedTuple):
+    """Part `number` of the `count` parts of the table with index `table`."""
+
+    handle: tf.Tensor
+    table: int
+    number: int
+    count: int  # type: ignore[assignment]
+
+
 class ServedContent:
     """Tables, id tables and weights of a loaded model.
 
@@ -70,7 +79,7 @@ class ServedContent:
         self._schema = model_schema.schema_or_none(loaded)
         self.served: Manifest | None = None
         self._tables = {
-            entry["key"]: (handle_of(loaded.tables[entry["key"]]), entry)
+            entry["key"]: (handles_of(loaded.tables[entry["key"]]), entry)
             for entry in document["tables"]
         }
         self._id_tables = ServedIdTables(loaded, document)
@@ -92,7 +101,7 @@ class ServedContent:
     def table_stats(self) -> TableNumbers:
         """Returns the numbers of the tables; see `of_loaded`."""
         return of_tables(
-            {key: handle for key, (handle, _) in self._tables.items()}
+            {key: handles for key, (handles, _) in self._tables.items()}
         )
 
     def position(self, chain: Sequence[Manifest]) -> int | None:
@@ -127,19 +136,20 @@ class ServedContent:
             folder.table_files(chain, entry.name)
             for entry in self._entries(folder, chain[-1])
         ]
+        parts = self._parts()
         rows: list[int] = []
         if in_place:
             self.torn = True
-            for handle in self._handles():
-                gen_ops.lodestar_embedding_clear(handle)
-                gen_ops.lodestar_embedding_compact(handle)
+            for part in parts:
+                gen_ops.lodestar_embedding_clear(part.handle)
+                gen_ops.lodestar_embedding_compact(part.handle)
         if files:
             with corrupt_files():
                 loaded, rows = snapshot_ops.load(
-                    self._handles(),
-                    [saved_parts(parts) for parts in files],
-                    [(0, 1)] * len(files),
-                    [""] * len(files),
+                    [part.handle for part in parts],
+                    [saved_parts(files[part.table]) for part in parts],
+                    [(part.number, part.count) for part in parts],
+                    [""] * len(parts),
                     optimizer_slots="reset",
                 )
                 snapshot_ops.install(loaded)
@@ -158,11 +168,16 @@ class ServedContent:
             [folder.check_file(manifest, file) for file in entry.files]
             for entry in entries
         ]
+        parts = self._parts()
         counts: list[tuple[int, int]] = []
         if paths:
             with corrupt_files():
                 counts = snapshot_ops.apply(
-                    self._handles(), paths, "", optimizer_slots="reset"
+                    [part.handle for part in parts],
+                    [paths[part.table] for part in parts],
+                    "",
+                    parts=[(part.number, part.count) for part in parts],
+                    optimizer_slots="reset",
                 )
         self._assign(others)
         self.served = manifest
@@ -185,8 +200,13 @@ class ServedContent:
             variable.assign(value)
         self.torn = False
 
-    def _handles(self) -> list[tf.Tensor]:
-        return [handle for handle, _ in self._tables.values()]
+    def _parts(self) -> list[_Part]:
+        """Returns the parts of all tables."""
+        return [
+            _Part(handle, table, number, len(handles))
+            for table, (handles, _) in enumerate(self._tables.values())
+            for number, handle in enumerate(handles)
+        ]
 
     def _entries(
         self, folder: SnapshotFolder, manifest: Manifest

@@ -1,6 +1,6 @@
 """Counts the rows, lookups and memory of a served model's tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -34,8 +34,8 @@ def of_loaded(loaded: Any) -> TableNumbers:
         )
     handles = {}
     for key, table in tables.items():
-        handles[key] = handle_of(table)
-        if handles[key] is None:
+        handles[key] = handles_of(table)
+        if not handles[key]:
             raise ValueError(
                 f"The table {key!r} of `source` counts no lookups: the model "
                 "was written by export.save_plain. Export it with export.save."
@@ -43,18 +43,27 @@ def of_loaded(loaded: Any) -> TableNumbers:
     return of_tables(handles)
 
 
-def handle_of(table: Any) -> tf.Tensor | None:
-    """Returns the handle of a loaded table's rows, or None."""
-    # In older SavedModels, the table itself is its rows.
-    return getattr(getattr(table, "rows", table), "resource_handle", None)
+def handles_of(table: Any) -> list[tf.Tensor]:
+    """Returns the handles of a loaded table's parts; empty if it has none."""
+    # With a single part, and in older SavedModels, the table itself is its rows.
+    parts = [getattr(table, "rows", table)]
+    while (part := getattr(table, f"rows_{len(parts)}", None)) is not None:
+        parts.append(part)
+    handles = [getattr(part, "resource_handle", None) for part in parts]
+    return [handle for handle in handles if handle is not None]
 
 
-def of_tables(handles: Mapping[str, tf.Tensor]) -> TableNumbers:
-    """Returns the numbers of tables, given their handles."""
+def of_tables(handles: Mapping[str, Sequence[tf.Tensor]]) -> TableNumbers:
+    """Returns the numbers of tables, given the handles of their parts."""
     result: TableNumbers = {name: {} for name in _NAMES}
-    for key, handle in handles.items():
-        values, shards = gen_ops.lodestar_embedding_stats(handle)
-        found = by_name(None, [(values.numpy(), shards.numpy())])
+    for key, parts in handles.items():
+        found = by_name(
+            None,
+            [
+                tuple(x.numpy() for x in gen_ops.lodestar_embedding_stats(part))
+                for part in parts
+            ],
+        )
         for name, there in _NAMES.items():
             result[name][key] = found[there]
     return result

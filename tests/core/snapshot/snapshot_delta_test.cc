@@ -143,8 +143,8 @@ TEST(SnapshotDeltaTest, RejectsAFileThatChangesAfterTheCheck) {
       .AddRows({RowRecord(table, 1, 9), RowRecord(table, 2, 9)})
       .Finish();
   std::unique_ptr<SnapshotDelta> delta;
-  ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{path}, live.get(),
-                                  {}, {}, &delta)
+  ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{path}, {},
+                                  live.get(), {}, {}, &delta)
                   .ok());
   // Records that extend beyond the file.
   std::string bytes = ReadAll(path);

@@ -99,7 +99,7 @@ inline Status ApplyFiles(const std::vector<std::string>& files,
   options.reset_slots = reset;
   std::unique_ptr<SnapshotDelta> delta;
   LODESTAR_RETURN_IF_ERROR(
-      SnapshotDelta::Open(files, store, options, {}, &delta));
+      SnapshotDelta::Open(files, {}, store, options, {}, &delta));
   SnapshotDelta::Applied unused;
   return delta->Apply(applied == nullptr ? &unused : applied);
 }

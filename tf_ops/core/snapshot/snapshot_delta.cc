@@ -12,14 +12,15 @@
 
 namespace lodestar {
 
-Status SnapshotDelta::Open(Span<const std::string> paths, Table* table,
-                           const RestoreOptions& options, const Execution& on,
+Status SnapshotDelta::Open(Span<const std::string> paths, const TablePart& part,
+                           Table* table, const RestoreOptions& options,
+                           const Execution& on,
                            std::unique_ptr<SnapshotDelta>* out) try {
   std::unique_ptr<EmbeddingStore> host;
   if (on.on_gpu()) LODESTAR_RETURN_IF_ERROR(MakeHostTable(*table, on, &host));
   EmbeddingStore* const store =
       on.on_gpu() ? host.get() : static_cast<EmbeddingStore*>(table);
-  std::unique_ptr<SnapshotDelta> delta(new SnapshotDelta(store, options));
+  std::unique_ptr<SnapshotDelta> delta(new SnapshotDelta(store, part, options));
   if (on.on_gpu()) {
     delta->on_gpu_ = table;
     delta->on_ = on;
@@ -86,17 +87,19 @@ Status SnapshotDelta::CheckTable(const RestoredFile& file) const {
 Status SnapshotDelta::ReadFile(const RestoredFile& file,
                                std::vector<IdAt>* found) {
   return file.ForEach(
-      table_, nullptr, &admission_, TablePart(),
+      table_, nullptr, &admission_, part_,
       [&](const SnapshotFileReader::Block& block) -> Status {
         if (block.kind == BlockKind::kRemoved) {
           for (int64_t i = 0; i < block.count; ++i) {
-            removed_.push_back(block.at<int64_t>(i * sizeof(int64_t)));
+            const int64_t id = block.at<int64_t>(i * sizeof(int64_t));
+            if (part_.Has(id)) removed_.push_back(id);
           }
         } else if (block.kind == BlockKind::kRows) {
           for (int64_t i = 0; i < block.count; ++i) {
             const int64_t offset = i * file.table().record_bytes();
-            found->push_back({HeadOf(block.payload.data() + offset).id, &file,
-                              block.OffsetOf(offset)});
+            const int64_t id = HeadOf(block.payload.data() + offset).id;
+            if (!part_.Has(id)) continue;
+            found->push_back({id, &file, block.OffsetOf(offset)});
           }
         }
         return Status();
@@ -207,7 +210,7 @@ Status SnapshotDelta::WriteAll() {
     };
     // Checks the file again, because it may have been modified.
     LODESTAR_RETURN_IF_ERROR(
-        file.ForEach(table_, nullptr, nullptr, TablePart(), write));
+        file.ForEach(table_, nullptr, nullptr, part_, write));
   }
   return Status();
 }
@@ -219,7 +222,7 @@ std::unique_lock<Mutex> SnapshotDelta::LockShard(RowShard* shard) const {
 
 Status SnapshotDelta::WriteRows(const RowRecords& records) {
   RecordGroups groups;
-  table_.Group(records, [](int64_t) { return true; }, &groups);
+  table_.Group(records, [&](int64_t id) { return part_.Has(id); }, &groups);
   for (uint32_t s = 0; s < table_.num_shards(); ++s) {
     LODESTAR_RETURN_IF_ERROR(WriteRowsOfShard(records, s, &groups));
   }

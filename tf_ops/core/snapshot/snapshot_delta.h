@@ -31,12 +31,12 @@ class SnapshotDelta {
     int64_t removed = 0;  // resident rows
   };
 
-  // Reads and checks all files, and reserves memory for their rows. `table` and
-  // a stream must outlive this object. Returns the errors of RestoreTable; the
-  // table is not changed.
-  static Status Open(Span<const std::string> paths, Table* table,
-                     const RestoreOptions& options, const Execution& on,
-                     std::unique_ptr<SnapshotDelta>* out);
+  // Reads and checks all files, and reserves memory for their rows of the ids
+  // of `part`. `table` and a stream must outlive this object. Returns the
+  // errors of RestoreTable; the table is not changed.
+  static Status Open(Span<const std::string> paths, const TablePart& part,
+                     Table* table, const RestoreOptions& options,
+                     const Execution& on, std::unique_ptr<SnapshotDelta>* out);
 
   // Reads the files again and applies them on this thread. Call once. Rows
   // switch one by one, removals first. Lookups of other rows never wait, and
@@ -48,8 +48,12 @@ class SnapshotDelta {
   Status Apply(Applied* applied);
 
  private:
-  SnapshotDelta(EmbeddingStore* store, const RestoreOptions& options)
-      : store_(store), table_(store->rows_applier()), options_(options) {}
+  SnapshotDelta(EmbeddingStore* store, const TablePart& part,
+                const RestoreOptions& options)
+      : store_(store),
+        table_(store->rows_applier()),
+        part_(part),
+        options_(options) {}
 
   Status ApplyToStore();
   Status ApplyToGpu();
@@ -85,6 +89,7 @@ class SnapshotDelta {
   std::unique_ptr<EmbeddingStore> host_;
   EmbeddingStore* const store_;
   RowsApplier table_;
+  const TablePart part_;
   const RestoreOptions options_;
   std::vector<RestoredFile> files_;
   SnapshotTable joined_;          // the merged tables of all files

@@ -229,17 +229,21 @@ class SnapshotApplyOp : public LoadKernel {
                                files[t].push_back(path);
                                return absl::OkStatus();
                              }));
+    const Tensor& own_parts = ctx->input(static_cast<int>(n) + 2);
+    LODESTAR_TRY(CheckParts(own_parts, "parts", n));
     std::string base;
     LODESTAR_TRY(
-        ReadString(ctx->input(static_cast<int>(n) + 2), "base", &base));
+        ReadString(ctx->input(static_cast<int>(n) + 3), "base", &base));
     Tensor* written = nullptr;
     Tensor* removed = nullptr;
     LODESTAR_TRY(ctx->allocate_output(0, {n}, &written));
     LODESTAR_TRY(ctx->allocate_output(1, {n}, &removed));
     std::vector<std::unique_ptr<SnapshotDelta>> deltas(n);
     for (int64_t t = 0; t < n; ++t) {
+      TablePart part;
+      LODESTAR_TRY(ReadPart(own_parts, "parts", t, &part));
       LODESTAR_TRY(
-          SnapshotDelta::Open(files[t], tables[t].table.get(), options_,
+          SnapshotDelta::Open(files[t], part, tables[t].table.get(), options_,
                               tables[t].reference->On(nullptr), &deltas[t]));
     }
     for (int64_t t = 0; t < n; ++t) {

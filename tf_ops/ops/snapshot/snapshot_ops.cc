@@ -59,7 +59,8 @@ absl::Status ApplyShape(InferenceContext* c) {
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
   TF_RETURN_IF_ERROR(CheckFiles(c, n, &unused));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 2), 0, &unused));
+  TF_RETURN_IF_ERROR(CheckParts(c, n + 2, tables));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 3), 0, &unused));
   c->set_output(0, tables);
   c->set_output(1, tables);
   return absl::OkStatus();
@@ -196,7 +197,7 @@ without a gap; the variables are not changed then.
 
 LODESTAR_OP("SnapshotApply")
     .Inputs("tables: N * resource", "files: string", "file_tables: int64",
-            "base: string")
+            "parts: int64", "base: string")
     .Outputs("written: int64", "removed: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
     .Stateful(ApplyShape)
@@ -208,8 +209,10 @@ cap, out of memory) leaves them partially applied.
 
 tables: N different embedding variables, from SnapshotTable, which must hold the
   base state.
-files: [F], incremental files; one per part of a table.
+files: [F], incremental files; one per saved part of a table.
 file_tables: [F], the table's index of each file; every table needs files.
+parts: [N, 2], the part of the table that each variable is, and the number of
+  parts. A variable takes the ids of its part only.
 base: The base from which the variables then record changes; empty: none.
 written: [N], number of inserted or changed rows.
 removed: [N], number of removed rows.

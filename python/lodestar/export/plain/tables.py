@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar.embedding import bags as bags_lib
+from lodestar.embedding import partitioned_lookup
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export.plain import pooling
 from lodestar.export.plain.embedding_table import EmbeddingTable
@@ -35,11 +36,13 @@ class PlainTables:
         return {
             embedding_ops.find: self._find,
             collection_ops.collection_lookup: self._collection_lookup,
+            partitioned_lookup.find: self._partitioned_find,
+            partitioned_lookup.lookup: self._partitioned_lookup,
         }
 
     def _of(self, handle: tf.Tensor) -> EmbeddingTable:
         for name, table in self._tables.items():
-            if table.resource_handle is handle:
+            if any(part.resource_handle is handle for part in table.parts):
                 return self.modules[name]
         raise ValueError(
             "The model reads a table that is not an attribute of a layer. Make "
@@ -57,6 +60,24 @@ class PlainTables:
         padding_id: int | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         return self._of(handle).find(ids, missing_row, missing, padding_id)
+
+    def _partitioned_find(
+        self, table: EmbeddingVariable, ids: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        (handle, hook, missing_row, _) = _inputs_of(table)
+        return self._find(handle, hook, ids, missing_row)
+
+    def _partitioned_lookup(
+        self,
+        tables: Sequence[EmbeddingVariable],
+        features: Sequence[FeatureAttrs],
+        inputs: Sequence[FeatureInputs],
+        **training: Any,
+    ) -> list[tf.Tensor]:
+        handles, hooks, missing_rows, missing = zip(*map(_inputs_of, tables))
+        return self._collection_lookup(
+            handles, hooks, missing_rows, missing, features, inputs
+        )
 
     def _collection_lookup(
         self,
@@ -90,6 +111,14 @@ class PlainTables:
             )
             rows.append(bags.restore(pooled))
         return rows
+
+
+def _inputs_of(
+    table: EmbeddingVariable,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, str]:
+    """Returns the inputs of a lookup in a table without `devices`."""
+    hook, missing_row, missing = table.collection_inputs()
+    return table.parts[0].resource_handle, hook, missing_row, missing
 
 
 def _cut(feature: FeatureAttrs, batch: FeatureInputs) -> FeatureInputs:
