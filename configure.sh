@@ -5,7 +5,9 @@ set -euo pipefail
 readonly BAZELISK_VERSION=1.28.1
 readonly BAZEL_MAJORS="4 5 6"
 readonly CUDA_ARCHS=80,90
-readonly CUDA_PACKAGES=".venv/bin/pip install nvidia-cuda-nvcc nvidia-cuda-cccl"
+# pip's toolkit. Its packages do not require equal versions of each other.
+readonly CUDA_PACKAGES="nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88
+  nvidia-cuda-runtime==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85"
 
 help() {
   cat <<HELP
@@ -18,8 +20,10 @@ after changing options or requirements.txt; it only redoes the steps that change
   --python PATH             interpreter of .venv, 3.11 or later (default: python3)
   --tensorflow PACKAGE      TensorFlow's package (default: $default_package)
   --tensorflow-version V    its version (default: $default_version)
-  --cuda auto|on|off        build CUDA kernels if this machine has a GPU and a
-                            toolkit, always (an error without a toolkit), or never
+  --cuda auto|on|install|off
+                            build CUDA kernels if this machine has a GPU and a
+                            toolkit; always (an error without a toolkit); always,
+                            with pip's toolkit in .venv if there is none; or never
                             (default: \$LODESTAR_CUDA, else auto)
   --cuda-archs LIST         GPUs to build for, such as 80,90a,100: machine code for
                             each, PTX of the last for later ones; implies --cuda on
@@ -27,8 +31,7 @@ after changing options or requirements.txt; it only redoes the steps that change
   --help                    print this
 
 The script uses the CUDA toolkit of \$CUDA_HOME, else nvcc on PATH, else
-/usr/local/cuda, else pip's packages of CUDA 13 in .venv:
-$CUDA_PACKAGES
+/usr/local/cuda, else pip's packages of CUDA 13 in .venv.
 
 Bazel $(first_and_last $BAZEL_MAJORS) is \$BAZEL, else bazelisk or bazel on PATH, else bazelisk from npm (in
 .venv), else Debian's bazel-bootstrap.
@@ -115,17 +118,19 @@ parse_options() {
   done
   if [[ -z $cuda && -z $cuda_archs ]]; then
     cuda=${LODESTAR_CUDA:-auto}
-    [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
-      stop 2 "\$LODESTAR_CUDA must be auto, on or off, got '$cuda'."
+    is_choice_of_cuda ||
+      stop 2 "\$LODESTAR_CUDA must be auto, on, install or off, got '$cuda'."
   fi
   : "${cuda:=on}"
-  [[ $cuda == auto || $cuda == on || $cuda == off ]] ||
-    stop 2 "--cuda must be auto, on or off, got '$cuda'."
+  is_choice_of_cuda ||
+    stop 2 "--cuda must be auto, on, install or off, got '$cuda'."
   [[ $package =~ ^[A-Za-z0-9._-]+$ ]] ||
     stop 2 "--tensorflow must be a package name, got '$package'."
   [[ $version =~ ^[0-9]+\.[0-9]+[0-9A-Za-z.]*$ ]] ||
     stop 2 "--tensorflow-version must be a version such as $default_version, got '$version'."
 }
+
+is_choice_of_cuda() { [[ " auto on install off " == *" $cuda "* ]]; }
 
 check_archs() {
   local arch rest=$1,
@@ -260,9 +265,19 @@ check_cuda() {
     say "CUDA: CPU kernels only: this machine has no NVIDIA GPU;" \
       "--cuda on builds CUDA kernels for another machine"
   elif ! find_cuda; then
-    [[ $cuda == auto ]] || stop 1 "--cuda on, but $refused (docs/gpus.md)"
-    say "CUDA: CPU kernels only: $refused"
+    [[ $cuda != on ]] || stop 1 "--cuda on, but $refused (docs/gpus.md)"
+    [[ $cuda == install ]] || say "CUDA: CPU kernels only: $refused"
   fi
+}
+
+install_cuda() {
+  [[ $cuda == install && ! -e $cuda_home/bin/nvcc ]] || return 0
+  say "Installing pip's toolkit in .venv (a minute)"
+  # shellcheck disable=SC2086
+  quietly .venv/bin/python3 -m pip install -q --disable-pip-version-check \
+    --no-input --no-cache-dir --only-binary :all: $CUDA_PACKAGES ||
+    stop 1 "pip could not install the toolkit (above)."
+  find_cuda || stop 1 "--cuda install, but $refused (docs/gpus.md)"
 }
 
 find_python() {
@@ -330,9 +345,9 @@ make_venv() {
   # Makes `import lodestar` work from any folder.
   echo "$PWD/python" >"$(echo .venv/lib/python3*/site-packages)/lodestar.pth"
   echo "$wanted" >"$stamp"
-  [[ -z $cuda_home || -e $cuda_home/bin/nvcc ]] ||
-    stop 1 "The CUDA toolkit was in the .venv that has been replaced. Install it again" \
-      "($CUDA_PACKAGES), then run this script again."
+  [[ -z $cuda_home || -e $cuda_home/bin/nvcc || $cuda == install ]] ||
+    stop 1 "The CUDA toolkit was in the .venv that has been replaced. Use" \
+      "--cuda install."
 }
 
 # Sets `refused` to the reason why Bazel $1 cannot be used, or to nothing.
@@ -466,6 +481,7 @@ check_compiler
 check_googletest
 find_python
 make_venv
+install_cuda
 find_bazel
 write_settings
 say "done; next: .venv/bin/bazel test //..."

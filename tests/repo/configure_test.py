@@ -163,11 +163,35 @@ def test_a_toolkit_lost_with_its_venv_must_be_installed_again(clone):
     other = ("--tensorflow-version", "2.20.0")
     result = clone.run(*other)
     assert result.returncode == 1
-    assert ".venv/bin/pip install nvidia-cuda-nvcc nvidia-cuda-cccl" in (
-        result.stderr
-    )
+    assert "has been replaced. Use --cuda install." in result.stderr
     root = _toolkit(clone.root / _PIP / "cu13")
     assert clone.cuda(*other)[1] == str(root)
+
+
+def test_a_toolkit_is_installed_on_request(clone, tmp_path):
+    (clone.bin / "cp").symlink_to(shutil.which("cp"))
+    toolkit = _toolkit(tmp_path / "toolkit")
+    install = f"mkdir -p {_PIP} && cp -r {toolkit} {_PIP}/cu13"
+    _program(
+        clone.bin / "python3",
+        f"{_PYTHON}\n[[ $* != *nvidia-cuda-nvcc==* ]] || {{ {install}; }}",
+    )
+    clone.gpu.unlink()
+    root = clone.root / _PIP / "cu13"
+    assert clone.cuda("--cuda=install")[1] == str(root)
+    # It is found the next time, and replaced with its .venv.
+    assert clone.cuda("--cuda", "on")[1] == str(root)
+    other = ("--cuda=install", "--tensorflow-version", "2.20.0")
+    result = clone.run(*other)
+    assert result.returncode == 0, result.stderr
+    assert "Installing pip's toolkit" in result.stdout
+    assert (root / "bin" / "nvcc").exists()
+
+
+def test_a_toolkit_that_cannot_be_installed_is_an_error(clone):
+    result = clone.run("--cuda=install")
+    assert result.returncode == 1
+    assert "--cuda install, but no nvcc in" in result.stderr
 
 
 def test_packages_of_cuda_12_have_no_nvcc(clone):
@@ -281,7 +305,7 @@ def test_the_environment_controls_cuda(clone):
 
 
 def test_an_unknown_choice_of_cuda_is_an_error(clone):
-    wanted = "must be auto, on or off, got 'yes'.\n"
+    wanted = "must be auto, on, install or off, got 'yes'.\n"
     assert clone.error("--cuda=yes") == (2, f"configure.sh: --cuda {wanted}")
     assert clone.error(LODESTAR_CUDA="yes") == (
         2,

@@ -49,6 +49,47 @@ TEST(SnapshotDeltaTest, RejectsAnIncompatibleTable) {
                  "the rows are float64");
 }
 
+TEST(SnapshotDeltaTest, ATableTakesThePartOfItsIds) {
+  std::vector<int64_t> ids;
+  for (int64_t id = 0; id < 40; ++id) ids.push_back(id);
+  const SnapshotTable table = Table(false);
+  const std::string delta_path = NewPath("delta");
+  std::vector<std::string> records;
+  for (int64_t id = 10; id < 60; ++id) {
+    records.push_back(RowRecord(table, id, 99));
+  }
+  FileMaker(delta_path, table)
+      .AddIds(BlockKind::kRemoved, {0, 1, 2, 3, 4, 5, 6, 7})
+      .AddRows(records)
+      .Finish();
+  const std::string whole_path = WholeFile(ids);
+  std::vector<int64_t> found;
+  for (const uint32_t number : {0u, 1u, 2u}) {
+    const TablePart part = {number, 3};
+    const std::vector<SavedPart> saved = {{{}, {whole_path}}};
+    std::unique_ptr<EmbeddingStore> store;
+    ASSERT_TRUE(
+        RestoreTable(saved, part, *MakeStore(), {}, nullptr, &store).ok());
+    std::unique_ptr<SnapshotDelta> delta;
+    SnapshotDelta::Applied applied;
+    ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{delta_path}, part,
+                                    store.get(), {}, {}, &delta)
+                    .ok());
+    ASSERT_TRUE(delta->Apply(&applied).ok());
+    const EmbeddingRows rows = Export(*store);
+    for (size_t i = 0; i < rows.ids.size(); ++i) {
+      const int64_t id = rows.ids[i];
+      EXPECT_TRUE(part.Has(id)) << id;
+      EXPECT_EQ(Floats(rows.values)[i * kDim], id < 10 ? id : 99) << id;
+      found.push_back(id);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  ids.erase(ids.begin(), ids.begin() + 8);
+  for (int64_t id = 40; id < 60; ++id) ids.push_back(id);
+  EXPECT_EQ(found, ids);
+}
+
 TEST(SnapshotDeltaTest, ACapIsKept) {
   TablePolicies policies;
   policies.eviction.max_rows = 3;
