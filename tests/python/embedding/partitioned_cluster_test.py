@@ -64,6 +64,14 @@ path = tf.train.Checkpoint(t=there).write(sys.argv[1])
 again = lodestar.EmbeddingVariable(4, **options)
 tf.train.Checkpoint(t=again).read(path).assert_consumed()
 assert_same(again, here)
+module = tf.Module()
+module.t = there
+try:
+    tf.saved_model.save(module, sys.argv[1] + "_saved_model")
+except NotImplementedError as error:
+    assert "needs its rows in one process" in str(error), error
+else:
+    raise AssertionError("a table on servers was exported")
 
 # Under the strategy, without devices, and through its coordinator.
 with strategy.scope():

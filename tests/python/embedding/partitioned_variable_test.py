@@ -596,17 +596,34 @@ def test_tables_unsupported_on_devices():
         table(2, default_row=lodestar.SharedRows(2))
 
 
-def test_methods_without_support_for_devices_raise(tmp_path):
-    several = table(2)
-    with pytest.raises(NotImplementedError, match="made without `devices`"):
-        _ = several.resource_handle
+def test_no_single_handle_has_the_rows():
+    with pytest.raises(NotImplementedError, match="no single handle has its"):
+        _ = table(2).resource_handle
+
+
+def test_a_saved_model_has_all_parts(tmp_path):
+    several = table(2, eviction=lodestar.MaxRows(50))
+    ids = tf.range(60, dtype=tf.int64)
+    several.lookup(ids[:40], training=True)
     module = tf.Module()
     module.t = several
     module.f = tf.function(
         several.lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
     )
-    with pytest.raises(NotImplementedError, match="made without `devices`"):
-        tf.saved_model.save(module, str(tmp_path / "m"))
+    tf.saved_model.save(module, str(tmp_path / "m"))
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    np.testing.assert_array_equal(loaded.f(ids), several.lookup(ids))
+
+
+def test_an_empty_table_is_exported(tmp_path):
+    module = tf.Module()
+    module.t = several = table(2)
+    module.f = tf.function(
+        several.lookup, input_signature=[tf.TensorSpec([None], tf.int64)]
+    )
+    tf.saved_model.save(module, str(tmp_path / "m"))
+    loaded = tf.saved_model.load(str(tmp_path / "m"))
+    np.testing.assert_array_equal(loaded.f([1, 2]), several.lookup([1, 2]))
 
 
 def test_another_version_is_refused_by_name():
