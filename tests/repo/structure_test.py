@@ -37,7 +37,7 @@ _OF_CORE = {
     "embedding": ("base", "collection", "device", "rows", "steps", "table"),
     "lookup": ("base", "records"),
     "sequence": ("base", "device"),
-    "snapshot": ("base", "embedding", "rows"),
+    "snapshot": ("base", "rows", "table"),
     "steps": ("base", "rows"),
 }
 # The folder of core with GPU code, which tests/cuda tests.

@@ -697,14 +697,4 @@ class EmbeddingVariable(TableVariable):
     ) -> tf.Operation | None:
         """Loads what `export_all` returned, atomically on each device."""
         self.slots.restored()
-        return self.import_into(self._parts, saved, mode)
-
-    def import_into(
-        self,
-        parts: Sequence[TablePart],
-        saved: Mapping[str, Any],
-        mode: str = "replace",
-    ) -> tf.Operation | None:
-        """As `import_all`, into `parts`, which may be those of another graph."""
-        (part,) = parts
-        return part.import_(saved, mode)
+        return self._parts[0].import_(saved, mode)

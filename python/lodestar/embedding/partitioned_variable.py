@@ -1,6 +1,6 @@
 """The embedding variable with rows on several devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -121,21 +121,19 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
                 **options,
             )
 
-    def import_into(
-        self,
-        parts: Sequence[TablePart],
-        saved: Mapping[str, Any],
-        mode: str = "replace",
+    def import_all(
+        self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """As `import_all`, into `parts`, which may be those of another graph.
+        """Loads what `export_all` returned, atomically on each device.
 
         If the rows of a capped table exceed the share of a device, `MaxRows` selects
         the rows that are left out.
         """
-        of_parts = self._divided(saved, len(parts), mode)
+        self.slots.restored()
+        of_parts = self.divided(saved, len(self.parts), mode)
         done = each(
             "load_rows",
-            parts,
+            self.parts,
             lambda i, part: part.import_(of_parts[i], mode),
         )
         return None if tf.executing_eagerly() else tf.group(*done)

@@ -29,7 +29,7 @@ class ShardedEmbeddingVariable(EmbeddingVariable):
     def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return partitioned_lookup.find(self, ids)
 
-    def _divided(
+    def divided(
         self, saved: Mapping[str, Any], count: int, mode: str
     ) -> list[dict[str, tf.Tensor]]:
         """Returns the saved content of each of `count` parts."""

@@ -131,7 +131,13 @@ class ExportedTable(_private.Saved, tf.Module):
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
         content = saved_state.from_checkpoint(self._table, saved)
-        return self._table.import_into(self._parts(), content)
+        parts = self._parts()
+        of_parts = [content]
+        if len(parts) > 1:
+            of_parts = self._table.divided(content, len(parts), "replace")
+        return tf.group(
+            *(part.import_(own) for part, own in zip(parts, of_parts))
+        )
 
     def _parts(self) -> list[TablePart]:
         return [self._in_graph[part] for part in self._table.parts]

@@ -137,7 +137,7 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
         If the rows of a capped table exceed the share of a worker, `MaxRows` selects
         the rows that are left out.
         """
-        of_workers = self._divided(saved, self.workers.count, mode)
+        of_workers = self.divided(saved, self.workers.count, mode)
         return super().import_all(of_workers[self.workers.index], mode)
 
 

@@ -43,7 +43,8 @@ def save(
     `features.json` in the folder lists the signatures with their arguments and
     outputs, the inputs, the tables and the weights. The loaded model has them as
     `loaded.tables[name]`, `loaded.id_tables[name]` and `loaded.model_variables`;
-    `loaded.tables[name].resource_handle` refers to the rows of a table.
+    `loaded.tables[name].resource_handle` refers to the rows of a table, unless it
+    is on several devices.
     Outputs keep their names if the model returns a dict; otherwise they are
     `output_0`, `output_1`, ... docs/serving.md has the details.
 

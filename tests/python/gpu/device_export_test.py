@@ -116,9 +116,7 @@ def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
 
 
 def test_a_collection_is_exported(tmp_path):
-    inputs = {
-        name: keras.Input([2], dtype="int64", name=name) for name in "ab"
-    }
+    inputs = {name: keras.Input([2], dtype="int64", name=name) for name in "ab"}
     embed = lodestar.layers.EmbeddingCollection(
         {
             "a": lodestar.Feature(output_dim=3, combiner="sum"),

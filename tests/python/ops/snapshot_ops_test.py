@@ -59,6 +59,11 @@ def handles(tables):
     return [t.resource_handle for t in tables]
 
 
+def references(tables):
+    """Returns the inputs of the ops on several tables."""
+    return [snapshot_ops.table(handle) for handle in handles(tables)]
+
+
 def contents(tables):
     return [content(t) for t in tables]
 
@@ -481,6 +486,11 @@ def test_lookups_continue_while_tables_are_restored(tables, tmp_path):
         ),
         ("Apply", {"files": ["a"]}, "`file_tables` has 2 items, but there are"),
         ("Apply", {"file_tables": [1, 1]}, "has no file of table 0"),
+        (
+            "Apply",
+            {"parts": [[0, 1]]},
+            "`parts` has shape [1,2], expected [2,2]",
+        ),
     ],
 )
 def test_mismatches_with_the_tables_are_reported(
@@ -496,13 +506,18 @@ def test_mismatches_with_the_tables_are_reported(
             "parts": [[0, 1]] * 2,
             "bases": ["", ""],
         },
-        "Apply": {"files": paths, "file_tables": [0, 1], "base": ""},
+        "Apply": {
+            "files": paths,
+            "file_tables": [0, 1],
+            "parts": [[0, 1]] * 2,
+            "base": "",
+        },
     }[name]
     before = contents(tables)
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         call(
             f"Snapshot{name}",
-            handles=handles(tables),
+            tables=references(tables),
             **{**arguments, **changed},
         )
     assert message in raised.value.message
@@ -521,7 +536,7 @@ def test_files_are_of_all_parts_of_one_table(parts, message, tables):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         call(
             "SnapshotLoad",
-            handles=handles(tables[:1]),
+            tables=references(tables[:1]),
             files=["a"] * len(parts),
             file_tables=tf.zeros([len(parts)], tf.int64),
             file_parts=parts,
@@ -539,7 +554,7 @@ def test_a_table_may_occur_once(tables, tmp_path):
     ):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match=r"`handles\[0\]` and `handles\[1\]` are the same table",
+            match=r"`tables\[0\]` and `tables\[1\]` are the same table",
         ):
             call_with()
 
@@ -570,9 +585,9 @@ def test_random_arguments_of_tables_are_accepted_or_refused(
         arguments = {}
         for argument in op_def(name).input_arg:
             dtype = default_dtype(name, argument)
-            if argument.name == "handles":
+            if argument.name == "tables":
                 count = rng.integers(3)
-                arguments["handles"] = handles(tables[:count])
+                arguments["tables"] = references(tables[:count])
             elif argument.name == "snapshot":
                 arguments["snapshot"] = snapshot
             elif argument.name == "file_tables" and rng.integers(4):
@@ -582,7 +597,7 @@ def test_random_arguments_of_tables_are_accepted_or_refused(
                 arguments[argument.name] = tf.repeat(parts, count, 0)
             elif rng.integers(4) and dtype == tf.string:
                 scalar = argument.name in ("base", "out")
-                size = count if "handles" in arguments and not scalar else 1
+                size = count if "tables" in arguments and not scalar else 1
                 texts = [random_text(rng, paths) for _ in range(size)]
                 arguments[argument.name] = texts[0] if scalar else texts
                 if not texts:
