@@ -19,9 +19,11 @@
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
+#include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/core/device/device_csr.h"
 #include "tf_ops/core/device/device_features.h"
+#include "tf_ops/core/device/device_partition.h"
 #include "tf_ops/core/device/staging_buffer.h"
 
 namespace lodestar {
@@ -232,8 +234,14 @@ class Comparison {
     if (insert) {
       Count(host, &device);
       SumGradients(host, device, outputs);
+      PoolFetched(memory, &outputs);
     }
-    WeightGradients(host, device, insert);
+    WeightGradients(host, HostTables(false),
+                    [&](int f, const void* gradients, float* weights) {
+                      return device.WeightGradients(
+                          f, StoreOf(f), {Missing::Kind::kInitial, nullptr},
+                          gradients, weights);
+                    });
     for (int t = 0; t < 2; ++t) {
       tables_[t]->ExpectSameTable(what_ + ": table " + std::to_string(t));
     }
@@ -317,13 +325,74 @@ class Comparison {
                              {Missing::Kind::kInitial, nullptr},
                              outputs->rows[f]->data(), outputs->winner_data[f]),
                what);
-      REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
-      Expect(outputs->rows[f]->Download() == outputs->host_rows[f], what);
-      Expect(outputs->rows[f]->ZonesAreIntact(), what + ": outside");
-      if (outputs->winner_data[f] == nullptr) continue;
-      Expect(outputs->device_winners[f]->Download() == outputs->host_winners[f],
-             what + ": winners");
+      ExpectSame(f, *outputs, what);
     }
+  }
+
+  void ExpectSame(size_t f, const Outputs& outputs, const std::string& what) {
+    REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
+    Expect(outputs.rows[f]->Download() == outputs.host_rows[f], what);
+    Expect(outputs.rows[f]->ZonesAreIntact(), what + ": outside");
+    if (outputs.winner_data[f] == nullptr) return;
+    Expect(outputs.device_winners[f]->Download() == outputs.host_winners[f],
+           what + ": winners");
+  }
+
+  // Pools the rows of the unique ids, without a table.
+  void PoolFetched(BatchMemory memory, Outputs* outputs) {
+    std::vector<FeatureTensors> tensors = batch_.tensors;
+    std::vector<std::vector<char>> default_rows(tensors.size());
+    std::vector<std::unique_ptr<DeviceBuffer<char>>> device_defaults;
+    for (size_t f = 0; f < tensors.size(); ++f) {
+      default_rows[f].assign(tables_[batch_.features[f].table]->row_bytes(),
+                             0x3f);  // a number of any type
+      device_defaults.push_back(
+          std::make_unique<DeviceBuffer<char>>(default_rows[f]));
+      if (!batch_.features[f].default_id.has_value()) continue;
+      tensors[f].default_row = default_rows[f].data();
+    }
+    CollectionBatch host;
+    ExpectOk(host.Init(batch_.features, tensors, 2, CollectionBatch::Ids::kRead,
+                       nullptr),
+             what_);
+    DeviceCollection device;
+    ExpectOk(device.Init(on(), memory,
+                         DeviceFeatures(batch_.features, host,
+                                        CollectionBatch::Ids::kRead),
+                         2, nullptr),
+             what_);
+    std::vector<CollectionBatch::Table> tables = HostTables(true);
+    std::vector<std::unique_ptr<DeviceBuffer<char>>> rows;
+    std::vector<std::unique_ptr<DeviceBuffer<int64_t>>> positions;
+    std::vector<DeviceCollection::Fetched> fetched(2);
+    for (int t = 0; t < 2; ++t) {
+      tables[t].reads.store = nullptr;
+      rows.push_back(std::make_unique<DeviceBuffer<char>>(unique_rows_[t]));
+      positions.push_back(
+          std::make_unique<DeviceBuffer<int64_t>>(positions_[t]));
+      fetched[t].rows = {tables_[t]->type, tables_[t]->dim, rows[t]->data(),
+                         static_cast<int64_t>(unique_[t].size())};
+      fetched[t].positions = positions[t]->data();
+    }
+    host.Lookup(tables, outputs->host_row_data, outputs->host_winner_data,
+                nullptr);
+    for (size_t f = 0; f < tensors.size(); ++f) {
+      const std::string what = what_ + ": fetched, feature " + std::to_string(f);
+      DeviceCollection::Fetched from = fetched[batch_.features[f].table];
+      if (tensors[f].default_row != nullptr) {
+        from.default_row = device_defaults[f]->data();
+      }
+      ExpectOk(device.Lookup(static_cast<int>(f), from,
+                             outputs->rows[f]->data(), outputs->winner_data[f]),
+               what);
+      ExpectSame(f, *outputs, what);
+    }
+    WeightGradients(host, tables,
+                    [&](int f, const void* gradients, float* weights) {
+                      return device.WeightGradients(
+                          f, fetched[batch_.features[f].table], gradients,
+                          weights);
+                    });
   }
 
   void Count(const CollectionBatch& host, DeviceCollection* device) {
@@ -403,8 +472,11 @@ class Comparison {
     }
   }
 
+  // compute(f, gradients, weight_gradients) is the device's result.
+  template <typename Compute>
   void WeightGradients(const CollectionBatch& host,
-                       const DeviceCollection& device, bool insert) {
+                       const std::vector<CollectionBatch::Table>& tables,
+                       const Compute& compute) {
     if (tables_[0]->type != RowType::kFloat32) return;
     const size_t count = batch_.features.size();
     std::vector<std::vector<float>> gradients, wanted;
@@ -420,20 +492,18 @@ class Comparison {
       host_data.push_back(gradients[f].data());
       wanted_data.push_back(wanted[f].empty() ? nullptr : wanted[f].data());
     }
-    host.WeightGradients(HostTables(false), host_data, wanted_data, nullptr);
+    host.WeightGradients(tables, host_data, wanted_data, nullptr);
     for (size_t f = 0; f < count; ++f) {
       const Span<const float> weights = host.bags(f).weights;
       // The caller fills the elements removed by max_length.
       if (weights.empty() || batch_.features[f].max_length > 0) continue;
       const DeviceBuffer<float> on_device(gradients[f]);
       const DeviceBuffer<float> got(weights.size());
-      ExpectOk(device.WeightGradients(static_cast<int>(f), StoreOf(f),
-                                      {Missing::Kind::kInitial, nullptr},
-                                      on_device.data(), got.data()),
+      ExpectOk(compute(static_cast<int>(f), on_device.data(), got.data()),
                what_);
       REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
       Expect(Near(got.Download(), wanted[f], 1e-4f),
-             what_ + (insert ? ", found" : ", searched") +
+             what_ + (tables[0].has_rows ? ", fetched" : "") +
                  ": gradients of weights of feature " + std::to_string(f));
       Expect(got.ZonesAreIntact(), what_ + ": gradients of weights outside");
     }
@@ -529,6 +599,56 @@ void TestParts(Random* random) {
   }
 }
 
+void TestPartition(Random* random) {
+  cudaStream_t stream;
+  REQUIRE_CUDA(cudaStreamCreate(&stream));
+  StreamAllocator memory(stream);
+  const DeviceStream on = {stream, &memory};
+  for (int round = 0; round < 20; ++round) {
+    const int num_parts = static_cast<int>(Draw(random, 1, 5));
+    const int64_t row_bytes = 2 * Draw(random, 1, 20);
+    const Ids ids =
+        round == 0 ? Ids() : SomeIds(random, Draw(random, 1, 3000), 500);
+    const int64_t count = static_cast<int64_t>(ids.size());
+    std::vector<char> rows(count * row_bytes);
+    for (char& byte : rows) byte = static_cast<char>(Draw(random, -128, 127));
+    Ids places(ids.size());
+    const IdParts wanted(ids, num_parts, places, nullptr);
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<int64_t> device_places(count);
+    const DeviceBuffer<char> device_rows(rows);
+    DevicePartition got;
+    ExpectOk(got.Init(on, {device_ids.data(), count}, num_parts,
+                      device_places.data()),
+             "partition");
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    Expect(device_places.Download() == places, "partition: places");
+    std::vector<std::vector<char>> wanted_rows;
+    std::vector<std::unique_ptr<DeviceBuffer<char>>> got_rows;
+    std::vector<char*> wanted_data;
+    std::vector<void*> got_data;
+    for (int p = 0; p < num_parts; ++p) {
+      Expect(got.size(p) == wanted.size(p), "partition: sizes");
+      wanted_rows.emplace_back(wanted.size(p) * row_bytes);
+      got_rows.push_back(
+          std::make_unique<DeviceBuffer<char>>(wanted.size(p) * row_bytes));
+      got_data.push_back(got_rows[p]->data());
+    }
+    for (std::vector<char>& part : wanted_rows) {
+      wanted_data.push_back(part.data());
+    }
+    wanted.SplitRows(rows.data(), row_bytes, wanted_data, nullptr);
+    ExpectOk(got.SplitRows(on, device_rows.data(), row_bytes, got_data),
+             "partition: rows");
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    for (int p = 0; p < num_parts; ++p) {
+      Expect(got_rows[p]->Download() == wanted_rows[p], "partition: rows");
+      Expect(got_rows[p]->ZonesAreIntact(), "partition: outside");
+    }
+  }
+  cudaStreamDestroy(stream);
+}
+
 void TestOutOfMemory(Random* random, const TablePolicies& policies) {
   LimitedAllocator limited(int64_t{1} << 40);
   Tables first(8, RowType::kFloat32, "uniform", policies);
@@ -581,6 +701,7 @@ int main(int argc, char** argv) {
                    {"staging", TestStaging},
                    {"features", TestFeatures},
                    {"parts", TestParts},
+                   {"partition", TestPartition},
                    {"memory", TestOutOfMemory}},
                   &few);
 }

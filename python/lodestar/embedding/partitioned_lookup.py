@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding import gpu_lookup, workers
+from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.table_parts import TablePart, by_id
 from lodestar.ops import (
     embedding_ops,
@@ -34,9 +35,10 @@ def lookup(
 ) -> list[tf.Tensor]:
     """Looks up features, as `embedding_collection_ops.collection_lookup` does.
 
-    GPUs pool the bags of the features that `gpu_lookup` accepts. For other
-    tables, each unique id is sent once, to the device of its row. `counters` counts
-    the latter; `gpu_counters` has the counters of each GPU.
+    `gpu_lookup` pools bags where the rows are, for the features that it accepts. For
+    other tables, each unique id is sent once, to the device of its row, and one
+    device pools the rows. `counters` counts the latter; `gpu_counters` has the
+    counters of each GPU.
     """
     options: dict[str, Any] = {"insert": insert, "count": count, "admit": admit}
     found: dict[int, tf.Tensor] = {}
@@ -50,10 +52,7 @@ def lookup(
             used = sorted({features[f].table for f in own})
             rows = lookup_some(
                 [tables[t] for t in used],
-                [
-                    features[f]._replace(table=used.index(features[f].table))
-                    for f in own
-                ],
+                _of_tables([features[f] for f in own], used),
                 [inputs[f] for f in own],
                 counters=some_counters,
                 **options,
@@ -66,6 +65,24 @@ def lookup(
             for result, feature in zip(results, features, strict=True)
         ]
     return results
+
+
+def _of_tables(
+    features: Sequence[FeatureAttrs], used: Sequence[int]
+) -> list[FeatureAttrs]:
+    """Returns the features with the index of their table in `used`."""
+    return [x._replace(table=used.index(x.table)) for x in features]
+
+
+def _pooling_device(table: Table, number: int) -> str:
+    """Returns the device that pools the rows of a table: the CPU, or one of its GPUs.
+
+    `number` divides tables evenly among the GPUs.
+    """
+    devices = [part.device for part in table.parts]
+    if table.workers is not None or not all(map(on_gpu, devices)):
+        return "CPU"
+    return devices[number % len(devices)]
 
 
 def _fetch_and_pool(
@@ -83,42 +100,60 @@ def _fetch_and_pool(
         unique_ids, positions = embedding_partition_ops.unique_features(
             features, inputs, len(tables)
         )
+    devices = [_pooling_device(table, t) for t, table in enumerate(tables)]
     rows, resident = [], []
-    for table, ids, where, kind in zip(
-        tables, unique_ids, positions, missing, strict=True
+    for table, ids, where, kind, device in zip(
+        tables, unique_ids, positions, missing, devices, strict=True
     ):
         if insert or count:
             occurrences = None
             if table.counts_occurrences:
                 occurrences = embedding_partition_ops.occurrences(ids, where)
             options = {"insert": insert, "count": count, "admit": admit}
-            found = _make(table, ids, kind, occurrences, **options)
+            found = _make(table, ids, kind, device, occurrences, **options)
         else:
-            found = _read(table, ids, kind)
+            found = _read(table, ids, kind, device)
         rows.append(found[0])
         resident.append(found[1])
     if counters is not None:
         embedding_partition_ops.count_features(
             counters, positions, resident, features, inputs
         )
-    return embedding_partition_ops.pool_features(
-        hooks,
-        rows,
-        unique_ids,
-        positions,
-        features,
-        inputs,
-        _default_rows(tables, missing, features),
-    )
+    pooled: dict[int, tf.Tensor] = {}
+    for device in dict.fromkeys(devices):
+        used = [t for t, other in enumerate(devices) if other == device]
+        own = [f for f, x in enumerate(features) if x.table in used]
+        chosen = _of_tables([features[f] for f in own], used)
+        results = embedding_partition_ops.pool_features(
+            [hooks[t] for t in used],
+            [rows[t] for t in used],
+            [unique_ids[t] for t in used],
+            [positions[t] for t in used],
+            chosen,
+            [inputs[f] for f in own],
+            _default_rows(
+                [tables[t] for t in used],
+                [missing[t] for t in used],
+                chosen,
+                device,
+            ),
+            device,
+        )
+        pooled.update(zip(own, results, strict=True))
+    return [pooled[f] for f in range(len(features))]
 
 
-def _by_id(table: Table, ids: tf.Tensor, of_part: Any) -> list[tf.Tensor]:
+def _by_id(
+    table: Table, ids: tf.Tensor, of_part: Any, device: str
+) -> list[tf.Tensor]:
     if table.workers is None:
-        return by_id(table.parts, ids, of_part)
+        return by_id(table.parts, ids, of_part, device)
     return workers.by_id(table, ids, of_part)
 
 
-def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:
+def _read(
+    table: Table, ids: tf.Tensor, missing: str, device: str
+) -> list[tf.Tensor]:
     """Returns rows `[N, dim]` of unique ids `[N]`, and whether each id has one."""
 
     def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
@@ -128,13 +163,14 @@ def _read(table: Table, ids: tf.Tensor, missing: str) -> list[tf.Tensor]:
                 part.resource_handle, hook, own, missing_row, missing=missing
             )
 
-    return _by_id(table, ids, of_part)
+    return _by_id(table, ids, of_part, device)
 
 
 def _make(
     table: Table,
     ids: tf.Tensor,
     missing: str,
+    device: str,
     occurrences: tf.Tensor | None,
     **options: Any,
 ) -> list[tf.Tensor]:
@@ -161,7 +197,7 @@ def _make(
                 **options,
             )
 
-    return _by_id(table, ids, of_part)
+    return _by_id(table, ids, of_part, device)
 
 
 @replaceable
@@ -172,9 +208,16 @@ def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     unique_ids, positions = embedding_partition_ops.unique_features(
         [feature], [inputs], 1
     )
-    rows, found = _read(table, unique_ids[0], "zeros")
+    device = _pooling_device(table, 0)
+    rows, found = _read(table, unique_ids[0], "zeros", device)
     (result,) = embedding_partition_ops.pool_features(
-        [hook], [rows], unique_ids, positions, [feature], [inputs]
+        [hook],
+        [rows],
+        unique_ids,
+        positions,
+        [feature],
+        [inputs],
+        device=device,
     )
     found = tf.gather(found, positions[0])
     return result, tf.reshape(found, tf.shape(ids))
@@ -184,6 +227,7 @@ def _default_rows(
     tables: Sequence[Table],
     missing: Sequence[str],
     features: Sequence[FeatureAttrs],
+    device: str,
 ) -> list[tf.Tensor]:
     """Returns the row `[dim]` of the default id of each feature with one."""
     rows = []
@@ -192,7 +236,9 @@ def _default_rows(
             table, kind = tables[feature.table], missing[feature.table]
             default_id = feature.table_id(feature.default_id)
             ids = tf.constant([default_id], tf.int64)
-            rows.append(_read(table, ids, kind)[0][0])
+            found, _ = _read(table, ids, kind, device)
+            with tf.device(device):
+                rows.append(found[0])
     return rows
 
 

@@ -183,17 +183,19 @@ def by_id(
     parts: Sequence[TablePart],
     ids: tf.Tensor,
     run: Callable[[TablePart, tf.Tensor], Sequence[tf.Tensor]],
+    device: str = "CPU",
 ) -> list[tf.Tensor]:
     """Runs a function on each part's share of `ids` `[N]`.
 
-    It returns tensors `[N_p, ...]`, which are returned in the order of `ids`.
+    It returns tensors `[N_p, ...]`, which are returned on `device` in the order of
+    `ids`.
     """
     if parts[0].device is None:
         return list(run(parts[0], ids))
     of_parts, places = embedding_partition_ops.partition(ids, len(parts))
     results = [run(part, own) for part, own in zip(parts, of_parts)]
     return [
-        embedding_partition_ops.assemble(column, places)
+        embedding_partition_ops.assemble(column, places, device)
         for column in zip(*results, strict=True)
     ]
 

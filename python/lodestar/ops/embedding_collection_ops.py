@@ -226,6 +226,7 @@ def features_of(
 
 
 def hook_gradients(
+    op: tf.Operation,
     attrs: dict[str, Any],
     gradients: Sequence[tf.Tensor],
     inputs: dict[str, Any],
@@ -236,6 +237,7 @@ def hook_gradients(
     """Returns the gradients of all hooks.
 
     Args:
+        op: The op.
         attrs: `feature_attrs` of the op.
         gradients: Gradients of the features' rows.
         inputs: The op's hooks, ids, row_splits and weights.
@@ -243,7 +245,7 @@ def hook_gradients(
         deduplicated: Whether the op deduplicated its ids.
     """
     dims = [hook.shape[1] for hook in inputs["hooks"]]
-    with embedding_ops.beside(uniques["unique_ids"][0]):
+    with embedding_ops.beside(op.outputs[0]):
         sums = gen_ops.lodestar_embedding_collection_gradient(
             gradients=gradients,
             **{name: inputs[name] for name in ("ids", "row_splits", "weights")},
@@ -290,6 +292,7 @@ def _lookup_gradient(
     gradients = list(grads[:features])
     result = [None] * len(op.inputs)
     result[tables : 2 * tables] = hook_gradients(
+        op,
         attrs,
         gradients,
         inputs,

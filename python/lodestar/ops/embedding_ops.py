@@ -176,7 +176,9 @@ def table_gradient(
         name="use_lodestar.optimizers_and_lodestar.optimizers."
         "LossScaleOptimizer",
     )
-    return tf.IndexedSlices(values, tf.identity(ids), shape)
+    with beside(values):
+        ids = tf.identity(ids)
+    return tf.IndexedSlices(values, ids, shape)
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingFind")

@@ -75,6 +75,7 @@ def pool_features(
     features: Sequence[collection_ops.FeatureAttrs],
     inputs: Sequence[collection_ops.FeatureInputs],
     default_rows: Sequence[tf.Tensor] = (),
+    device: str = "CPU",
 ) -> list[tf.Tensor]:
     """Pools the rows `[U, D]` of unique ids; bitwise equal to a lookup of these rows.
 
@@ -82,13 +83,14 @@ def pool_features(
     weights. default_rows has the row `[D]` of an empty bag for each feature with a
     default_id.
     """
-    return gen_ops.lodestar_embedding_collection_pool(
-        rows=rows,
-        unique_ids=unique_ids,
-        positions=positions,
-        default_rows=default_rows,
-        **collection_ops.lookup_arguments(features, inputs, hooks),
-    ).pooled
+    with tf.device(device):
+        return gen_ops.lodestar_embedding_collection_pool(
+            rows=rows,
+            unique_ids=unique_ids,
+            positions=positions,
+            default_rows=default_rows,
+            **collection_ops.lookup_arguments(features, inputs, hooks),
+        ).pooled
 
 
 def partition_bags(
@@ -168,21 +170,30 @@ def partition(
 
 
 def partition_rows(
-    ids: tf.Tensor, rows: tf.Tensor, num_parts: int
+    ids: tf.Tensor, rows: tf.Tensor, num_parts: int, device: str = "CPU"
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-    """Divides ids `[N]` with rows `[N, ...]` among parts; differentiable in rows."""
-    shared = gen_ops.lodestar_embedding_partition_rows(
-        ids, rows, num_parts=num_parts
-    )
+    """Divides ids `[N]` with rows `[N, ...]` among parts; differentiable in rows.
+
+    On a GPU rows must be float32 or float64.
+    """
+    with tf.device(device):
+        shared = gen_ops.lodestar_embedding_partition_rows(
+            ids, rows, num_parts=num_parts
+        )
     return list(zip(shared.part_ids, shared.part_rows, strict=True))
 
 
-def assemble(rows: Sequence[tf.Tensor], places: tf.Tensor) -> tf.Tensor:
-    """Returns `tf.gather(tf.concat(rows, 0), places)` with one copy.
+def assemble(
+    rows: Sequence[tf.Tensor], places: tf.Tensor, device: str = "CPU"
+) -> tf.Tensor:
+    """Returns `tf.gather(tf.concat(rows, 0), places)`, on the CPU with one copy.
 
     It reverts `partition` and is differentiable in rows.
     """
-    return gen_ops.lodestar_embedding_assemble(rows, places)
+    with tf.device(device):
+        if device != "CPU":
+            return tf.gather(tf.concat(rows, 0), places)
+        return gen_ops.lodestar_embedding_assemble(rows, places)
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingAssemble")
@@ -216,6 +227,7 @@ def _pool_gradient(
     gradients = list(grads[:features])
     result = [None] * len(op.inputs)
     result[:tables] = collection_ops.hook_gradients(
+        op,
         attrs,
         gradients,
         inputs,
@@ -224,11 +236,12 @@ def _pool_gradient(
     weighted = len(inputs["weights"])
     first = 4 * tables + features + len(inputs["row_splits"])
     if collection_ops.wants_weights(op, first, weighted):
-        result[first : first + weighted] = (
-            gen_ops.lodestar_embedding_collection_pool_weights_gradient(
-                **inputs, gradients=gradients, **attrs
+        with embedding_ops.beside(op.outputs[0]):
+            result[first : first + weighted] = (
+                gen_ops.lodestar_embedding_collection_pool_weights_gradient(
+                    **inputs, gradients=gradients, **attrs
+                )
             )
-        )
     return result
 
 

@@ -12,20 +12,21 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 from lodestar.embedding.table_variable import TableVariable
-from lodestar.ops.embedding_ops import on_cpu
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
-def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+def merge_duplicates(
+    gradient: tf.IndexedSlices, device: str = "CPU"
+) -> tf.IndexedSlices:
     """Sums the rows of equal indices, in order of first occurrence.
 
-    Rows `[N, D]` of a dtype that tables support are summed by one op, others by
-    TensorFlow ops.
+    Rows `[N, D]` of a dtype that tables support are summed on `device` by one op,
+    others by TensorFlow ops.
     """
     values, indices = gradient.values, gradient.indices
     if values.dtype in ROW_DTYPES and values.shape.rank == 2:
-        with on_cpu():
+        with tf.device(device):
             ids, positions = gen_ops.lodestar_embedding_unique(
                 tf.cast(indices, tf.int64)
             )
@@ -90,16 +91,18 @@ def scale(gradient: Gradient, factor: Any) -> Gradient:
     return map_values(lambda g: g * tf.cast(factor, g.dtype), gradient)
 
 
-def _merged(gradient: Gradient) -> Gradient:
+def merged(gradient: Gradient) -> Gradient:
+    """Merges the duplicates of a sparse gradient."""
     if isinstance(gradient, tf.IndexedSlices):
         return merge_duplicates(gradient)
     return gradient
 
 
-def _norm(merged: Sequence[Gradient]) -> tf.Tensor:
+def norm_of_merged(gradients: Sequence[Gradient]) -> tf.Tensor:
+    """As `global_norm`, of merged gradients."""
     values = [
         g.values if isinstance(g, tf.IndexedSlices) else tf.convert_to_tensor(g)
-        for g in merged
+        for g in gradients
         if g is not None
     ]
     wide = any(value.dtype == tf.float64 for value in values)
@@ -115,7 +118,7 @@ def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
 
     None is ignored. The result is float64 if a gradient is, else float32.
     """
-    return _norm([_merged(g) for g in gradients])
+    return norm_of_merged([merged(g) for g in gradients])
 
 
 def clip_by_global_norm(
@@ -134,10 +137,10 @@ def clip_by_global_norm(
         The clipped gradients, all NaN if the norm is not finite, and the norm
         before clipping.
     """
-    merged = [_merged(g) for g in gradients]
-    norm = _norm(merged)
+    sums = [merged(g) for g in gradients]
+    norm = norm_of_merged(sums)
     factor = clip_factor(norm, tf.cast(clip_norm, norm.dtype))
-    return [scale(g, factor) for g in merged], norm
+    return [scale(g, factor) for g in sums], norm
 
 
 def clip_factor(norm: tf.Tensor, limit: Any) -> tf.Tensor:
@@ -148,5 +151,5 @@ def clip_factor(norm: tf.Tensor, limit: Any) -> tf.Tensor:
 
 def clip_by_norm(gradient: tf.IndexedSlices, clip_norm: float) -> Gradient:
     """Scales one merged gradient to a norm of at most `clip_norm`."""
-    factor = clip_norm / tf.maximum(_norm([gradient]), clip_norm)
+    factor = clip_norm / tf.maximum(norm_of_merged([gradient]), clip_norm)
     return scale(gradient, factor)

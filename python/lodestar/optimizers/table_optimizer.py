@@ -23,6 +23,7 @@ from lodestar.optimizers.table_updates import (
     GradientSum,
     TableUpdate,
     apply_updates,
+    first_gpu,
 )
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
@@ -344,7 +345,12 @@ class TableOptimizer(
                 for g in gradients
             ]
         if self._clips():
-            gradients = [gradients_lib.merge_duplicates(g) for g in gradients]
+            gradients = [
+                gradients_lib.merge_duplicates(
+                    g, first_gpu(table.parts) or "CPU"
+                )
+                for g, (_, table) in zip(gradients, split.tables)
+            ]
         if self.clipnorm:
             gradients = [
                 gradients_lib.clip_by_norm(g, self.clipnorm) for g in gradients
@@ -364,7 +370,9 @@ class TableOptimizer(
                 g if unscale is None else gradients_lib.scale(g, 1.0 / unscale)
                 for g in dense
             ]
-            norm = gradients_lib.global_norm(gradients + unscaled)
+            norm = gradients_lib.norm_of_merged(
+                [*gradients, *map(gradients_lib.merged, unscaled)]
+            )
             factor = gradients_lib.clip_factor(norm, self.global_clipnorm)
             gradients = [gradients_lib.scale(g, factor) for g in gradients]
             # The norm is now within the limit, so Keras's own clipping has no

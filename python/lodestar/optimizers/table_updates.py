@@ -10,6 +10,7 @@ from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.table_parts import TablePart
 from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops.embedding_partition_ops import partition_rows
 from lodestar.optimizers import update_attempt
@@ -20,6 +21,11 @@ from lodestar.optimizers.update_attempt import UpdateAttempt
 
 # Value of `next_step` that keeps the table's step.
 _SAME_STEP = -2
+# Ops that compute the gradient of a table from one lookup.
+_LOOKUP_GRADIENTS = (
+    "Lodestar>EmbeddingGradient",
+    "Lodestar>EmbeddingCollectionGradient",
+)
 # Suffix of the name of a table of gradient sums.
 GRADIENT_SUM = "_gradient_sum"
 
@@ -166,17 +172,83 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
     parts = u.table.parts
     if len(parts) == 1:
         return [u._replace(table=parts[0])]
-    merged = merge_duplicates(
-        tf.IndexedSlices(
-            tf.cast(u.gradient.values, u.table.update_dtype),
-            tf.cast(u.gradient.indices, tf.int64),
+    gradient = _cast(u.gradient, u.table)
+    gpu = first_gpu(parts)
+    if gpu is None:
+        pieces = [(merge_duplicates(gradient), "CPU")]
+    else:
+        # Lookups have summed their rows by id. Parts sum those of several lookups.
+        pieces = [(x, _gpu_of(x.values) or gpu) for x in _pieces(gradient)]
+    divided = []
+    for piece, device in pieces:
+        with tf.device(device):
+            piece = _cast(piece, u.table)
+        divided.append(
+            partition_rows(piece.indices, piece.values, len(parts), device)
         )
-    )
-    shared_out = partition_rows(merged.indices, merged.values, len(parts))
     return [
-        u._replace(table=part, gradient=tf.IndexedSlices(rows, ids))
-        for part, (ids, rows) in zip(parts, shared_out, strict=True)
+        u._replace(table=part, gradient=_concatenated(part, shares))
+        for part, shares in zip(parts, zip(*divided), strict=True)
     ]
+
+
+def first_gpu(parts: Sequence[TablePart]) -> str | None:
+    """Returns the first device of a table that is on GPUs, or None."""
+    devices = [part.device for part in parts]
+    return devices[0] if all(map(on_gpu, devices)) else None
+
+
+def _cast(gradient: tf.IndexedSlices, table: Any) -> tf.IndexedSlices:
+    return tf.IndexedSlices(
+        tf.cast(gradient.values, table.update_dtype),
+        tf.cast(gradient.indices, tf.int64),
+    )
+
+
+def _concatenated(
+    part: TablePart, shares: Sequence[tuple[tf.Tensor, tf.Tensor]]
+) -> tf.IndexedSlices:
+    """Returns the ids and rows of all shares, on the device of a part."""
+    ids, rows = zip(*shares)
+    if len(shares) == 1:
+        return tf.IndexedSlices(rows[0], ids[0])
+    with part.on_device():
+        return tf.IndexedSlices(tf.concat(rows, 0), tf.concat(ids, 0))
+
+
+def _gpu_of(tensor: tf.Tensor) -> str | None:
+    """Returns the GPU of a tensor; in a graph, the one that was asked for."""
+    device: str = tensor.device
+    return device if device and on_gpu(device) else None
+
+
+def _pieces(gradient: tf.IndexedSlices) -> list[tf.IndexedSlices]:
+    """Splits a gradient that was concatenated from those of several lookups.
+
+    In a graph, each piece then stays on the GPU that computed it, and the
+    concatenation is pruned. An eager gradient is already on one device.
+    """
+    values = gradient.values
+    if not tf.is_symbolic_tensor(values):
+        return [gradient]
+    if values.op.type == "Cast":  # of 16-bit rows to the dtype of updates
+        values = values.op.inputs[0]
+    return _of_lookups(values, gradient.indices) or [gradient]
+
+
+def _of_lookups(values: tf.Tensor, ids: tf.Tensor) -> list[tf.IndexedSlices]:
+    """Returns the gradients of lookups that `values` consists of, or []."""
+    op = values.op
+    if op.type in _LOOKUP_GRADIENTS:
+        return [tf.IndexedSlices(values, ids)]
+    if op.type != "ConcatV2" or ids.op.type != "ConcatV2":
+        return []
+    *rows, axis = op.inputs
+    *indices, _ = ids.op.inputs
+    if tf.get_static_value(axis) != 0 or len(rows) != len(indices):
+        return []
+    pieces = [_of_lookups(*both) for both in zip(rows, indices, strict=True)]
+    return [x for found in pieces for x in found] if all(pieces) else []
 
 
 class _Group(NamedTuple):

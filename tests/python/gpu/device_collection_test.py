@@ -373,6 +373,7 @@ def small_model(devices):
     inputs = {
         "user": keras.Input((1,), dtype="int64"),
         "words": keras.Input((5,), dtype="int64"),
+        "most": keras.Input((5,), dtype="int64"),
     }
     embed = EmbeddingCollection(
         {
@@ -380,6 +381,7 @@ def small_model(devices):
             "words": lodestar.Feature(
                 output_dim=4, combiner="mean", padding_id=0
             ),
+            "most": lodestar.Feature(output_dim=4, combiner="max"),
         },
         devices=devices,
         name="embed",
@@ -398,6 +400,7 @@ def test_data_parallel_replicas_over_partitioned_tables(rng, plan):
     ids = {
         "user": rng.integers(0, 50, (64, 1)),
         "words": rng.integers(0, 30, (64, 5)),
+        "most": rng.integers(0, 30, (64, 5)),
     }
     label = rng.integers(0, 2, (64, 1)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((ids, label)).batch(16)

@@ -43,9 +43,12 @@ OPS = [
     "Import",
     "CollectionLookup",
     "CollectionGradient",
+    "CollectionPool",
+    "CollectionPoolWeightsGradient",
     "CollectionWeightsGradient",
     "CollectionCounters",
     "CollectionStats",
+    "PartitionRows",
 ]
 
 

@@ -25,7 +25,7 @@ LODESTAR_HOST_DEVICE inline uint64_t Mix64(uint64_t x) {
 constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15ULL;
 
 // Maps a uniform word to [0, n) by its high bits, preserving order.
-inline uint32_t FastRange32(uint32_t word, uint32_t n) {
+LODESTAR_HOST_DEVICE inline uint32_t FastRange32(uint32_t word, uint32_t n) {
   return static_cast<uint32_t>((static_cast<uint64_t>(word) * n) >> 32);
 }
 inline uint64_t FastRange64(uint64_t word, uint64_t n) {

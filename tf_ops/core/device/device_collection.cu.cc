@@ -86,6 +86,14 @@ DeviceStore::Bags DeviceCollection::BagsOf(const Part& part) const {
   return bags;
 }
 
+DeviceStore::Bags DeviceCollection::BagsOf(const Part& part,
+                                           const Fetched& from) const {
+  DeviceStore::Bags bags = BagsOf(part);
+  bags.positions = from.positions + part.first;
+  bags.default_row = from.default_row;
+  return bags;
+}
+
 Status DeviceCollection::Unique() {
   for (size_t t = 0; t < tables_.size(); ++t) {
     Table& table = tables_[t];
@@ -160,6 +168,26 @@ Status DeviceCollection::WeightGradients(int f, DeviceStore* store,
                                          float* weight_gradients) const {
   return store->WeightGradients(on_, IdsOf(parts_[f]), BagsOf(parts_[f]),
                                 missing, gradients, weight_gradients);
+}
+
+Status DeviceCollection::Lookup(int f, const Fetched& from, void* rows,
+                                int64_t* winners) const {
+  const Part& part = parts_[f];
+  const DeviceStore::Bags bags = BagsOf(part, from);
+  if (bags.row_splits == nullptr) {
+    return DeviceStore::ReadRows(on_, from.rows, IdsOf(part), bags.positions,
+                                 rows);
+  }
+  return DeviceStore::Pool(on_, from.rows, IdsOf(part), bags, rows, winners);
+}
+
+Status DeviceCollection::WeightGradients(int f, const Fetched& from,
+                                         const void* gradients,
+                                         float* weight_gradients) const {
+  const Part& part = parts_[f];
+  return DeviceStore::WeightGradients(on_, from.rows, IdsOf(part),
+                                      BagsOf(part, from), gradients,
+                                      weight_gradients);
 }
 
 Status DeviceCollection::Count(int f, unsigned long long* counts) {

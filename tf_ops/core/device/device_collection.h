@@ -63,6 +63,15 @@ class DeviceCollection {
   // See DeviceStore. weight_gradients: [N].
   Status WeightGradients(int f, DeviceStore* store, const Missing& missing,
                          const void* gradients, float* weight_gradients) const;
+  // The same for rows of this table that were fetched from other devices.
+  struct Fetched {
+    FetchedDeviceRows rows;
+    const int64_t* positions = nullptr;  // of the table's ids
+    const void* default_row = nullptr;   // of the feature; null: none
+  };
+  Status Lookup(int f, const Fetched& from, void* rows, int64_t* winners) const;
+  Status WeightGradients(int f, const Fetched& from, const void* gradients,
+                         float* weight_gradients) const;
   // Adds the numbers of ids, padding, unique ids and previously resident ids of
   // feature f to `counts`, in device memory. Call after FindOrInsert.
   Status Count(int f, unsigned long long* counts);
@@ -97,6 +106,7 @@ class DeviceCollection {
 
   DeviceStore::Ids IdsOf(const Part& part) const;
   DeviceStore::Bags BagsOf(const Part& part) const;
+  DeviceStore::Bags BagsOf(const Part& part, const Fetched& from) const;
 
   DeviceStream on_;
   std::vector<Part> parts_;

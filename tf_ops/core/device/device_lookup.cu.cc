@@ -1,4 +1,4 @@
-// DeviceStore: read-only lookups.
+// DeviceStore: read-only lookups, and pooling of rows from other devices.
 
 #include <cmath>
 
@@ -20,7 +20,12 @@ struct FindCall {
   // without positions. Without refs the ids are searched.
   const int64_t* positions;
   const uint32_t* refs;
-  bool counts;  // count searched ids as reads
+  // Whether rows are read from `fetched`, where id i has row positions[i].
+  bool is_fetched;
+  const char* fetched;
+  int64_t num_fetched;
+  int64_t fetched_bytes;  // per row
+  bool counts;            // count searched ids as reads
   bool has_padding;
   int64_t padding_id;
   MissingRows missing;
@@ -39,6 +44,11 @@ struct FindCall {
   }
   // Returns the source of ids.data[i].
   __device__ uint64_t Source(int64_t i, bool* is_found) const {
+    if (is_fetched) {
+      const int64_t position = positions[i];
+      if (position < 0 || position >= num_fetched) return kFromZeros;
+      return SourceOf(fetched + position * fetched_bytes);
+    }
     const int64_t id = ids.data[i];
     if (refs != nullptr) {
       const int64_t position = positions == nullptr ? i : positions[i];
@@ -71,6 +81,7 @@ struct PoolCall {
   DeviceStore::Bags bags;
   bool has_default;
   int64_t default_id;
+  const void* default_row;  // of fetched rows; null: searches default_id
   int64_t dim;
   int64_t packs;  // per row
   int lane_bits;
@@ -92,6 +103,11 @@ struct PoolCall {
     return bags.combiner == Combiner::kMean    ? total
            : bags.combiner == Combiner::kSqrtn ? std::sqrt(total)
                                                : C{1};
+  }
+  __device__ uint64_t DefaultSource() const {
+    if (default_row != nullptr) return SourceOf(default_row);
+    bool is_found = false;
+    return find.OrShared(find.RowSource(default_id, &is_found), default_id);
   }
   // Pack p of the row of `id` at `source`.
   template <typename T, int kPack>
@@ -221,10 +237,8 @@ __global__ void __launch_bounds__(kBlock)
       }
     }
     if (!any && call.has_default) {
-      bool is_found = false;
-      const uint64_t source = call.find.OrShared(
-          call.find.RowSource(call.default_id, &is_found), call.default_id);
-      out = call.template Read<T, kPack>(source, call.default_id, p);
+      out = call.template Read<T, kPack>(call.DefaultSource(), call.default_id,
+                                         p);
     }
     reinterpret_cast<Pack<T, kPack>*>(pooled + b * call.dim)[p] = out;
   }
@@ -286,7 +300,115 @@ __global__ void WeightGradientsKernel(const __grid_constant__ PoolCall call,
   }
 }
 
+// Copies the rows of call.ids, each of `row_bytes` bytes.
+Status LaunchFind(const DeviceStream& on, FindCall call, int64_t row_bytes,
+                  void* rows) {
+  const int unit =
+      UnitBytes(row_bytes, rows, call.missing.vector, call.fetched);
+  call.units = row_bytes / unit;
+  call.lane_bits = LaneBits(call.units);
+  return VisitUnit(unit, [&](auto zero) {
+    using Unit = decltype(zero);
+    return CudaStatus(Launch(FindKernel<Unit>, call.ids.size, on.stream, call,
+                             static_cast<Unit*>(rows)),
+                      "lookup");
+  });
+}
+
+// Finds the sources of the ids of `bags`.
+Status LaunchLocate(const DeviceStream& on, const DeviceStore::Bags& bags,
+                    int64_t dim, uint64_t* sources, PoolCall* call) {
+  call->sources = sources;
+  call->bags = bags;
+  call->has_default = bags.default_id != nullptr;
+  call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
+  call->default_row = bags.default_row;
+  call->dim = dim;
+  return CudaStatus(Launch(LocateKernel, call->find.ids.size, on.stream,
+                           call->find, sources),
+                    "lookup");
+}
+
+Status LaunchPool(const DeviceStream& on, RowType type, PoolCall call,
+                  void* pooled, int64_t* winners) {
+  return VisitRowType(type, [&](auto zero) {
+    using T = decltype(zero);
+    return VisitPack<T>(
+        call.dim,
+        [&](auto pack) {
+          call.packs = call.dim / pack;
+          call.lane_bits = LaneBits(call.packs);
+          return CudaStatus(
+              Launch(PoolKernel<T, decltype(pack)::value>,
+                     call.bags.size << call.lane_bits, on.stream, call,
+                     static_cast<T*>(pooled), winners),
+              "pooling");
+        },
+        pooled, call.find.fetched, call.default_row);
+  });
+}
+
+Status LaunchWeightGradients(const DeviceStream& on, RowType type,
+                             const PoolCall& call, const void* gradients,
+                             float* weight_gradients) {
+  return VisitRowType(type, [&](auto zero) {
+    using T = decltype(zero);
+    return CudaStatus(
+        Launch(WeightGradientsKernel<T>, call.bags.size * kWarp, on.stream,
+               call, static_cast<const T*>(gradients), weight_gradients),
+        "gradients of weights");
+  });
+}
+
+FindCall CallOf(const FetchedDeviceRows& from, const DeviceStore::Ids& ids,
+                const int64_t* positions) {
+  FindCall call = {};
+  call.ids = ids;
+  call.positions = positions;
+  call.is_fetched = true;
+  call.fetched = static_cast<const char*>(from.rows);
+  call.num_fetched = from.size;
+  call.fetched_bytes = from.dim * SizeOf(from.type);
+  return call;
+}
+
 }  // namespace
+
+Status DeviceStore::ReadRows(const DeviceStream& on,
+                             const FetchedDeviceRows& from, const Ids& ids,
+                             const int64_t* positions, void* rows) {
+  const FindCall call = CallOf(from, ids, positions);
+  return LaunchFind(on, call, call.fetched_bytes, rows);
+}
+
+Status DeviceStore::Pool(const DeviceStream& on, const FetchedDeviceRows& from,
+                         const Ids& ids, const Bags& bags, void* pooled,
+                         int64_t* winners) {
+  DeviceArray<uint64_t> sources;
+  LODESTAR_RETURN_IF_ERROR(
+      sources.Allocate(on.memory, ids.size, "the rows of bags"));
+  PoolCall call = {};
+  call.find = CallOf(from, ids, bags.positions);
+  LODESTAR_RETURN_IF_ERROR(
+      LaunchLocate(on, bags, from.dim, sources.data(), &call));
+  return LaunchPool(on, from.type, call, pooled, winners);
+}
+
+Status DeviceStore::WeightGradients(const DeviceStream& on,
+                                    const FetchedDeviceRows& from,
+                                    const Ids& ids, const Bags& bags,
+                                    const void* gradients,
+                                    float* weight_gradients) {
+  DeviceArray<uint64_t> sources;
+  LODESTAR_RETURN_IF_ERROR(
+      sources.Allocate(on.memory, ids.size, "the rows of bags"));
+  PoolCall call = {};
+  call.find = CallOf(from, ids, bags.positions);
+  LODESTAR_RETURN_IF_ERROR(
+      LaunchLocate(on, bags, from.dim, sources.data(), &call));
+  return LaunchWeightGradients(on, from.type, call, gradients,
+                               weight_gradients);
+}
 
 FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
                                 const Missing& missing) const {
@@ -304,19 +426,6 @@ FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
   return call;
 }
 
-Status DeviceStore::FindLocked(const DeviceStream& on, FindCall call,
-                               void* rows) const {
-  const int unit = UnitBytes(row_bytes(), rows, call.missing.vector);
-  call.units = row_bytes() / unit;
-  call.lane_bits = LaneBits(call.units);
-  return VisitUnit(unit, [&](auto zero) {
-    using Unit = decltype(zero);
-    return CudaStatus(Launch(FindKernel<Unit>, call.ids.size, on.stream, call,
-                             static_cast<Unit*>(rows)),
-                      "lookup");
-  });
-}
-
 Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                              const Missing& missing, void* rows, bool* found,
                              const Execution& execution) const {
@@ -327,7 +436,7 @@ Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
   FindCall call =
       find_call({ids.data(), ids.size(), nullptr}, padding_id, missing);
   call.found = found;
-  LODESTAR_RETURN_IF_ERROR(FindLocked(on, call, rows));
+  LODESTAR_RETURN_IF_ERROR(LaunchFind(on, call, row_bytes(), rows));
   return turn.End();
 }
 
@@ -349,24 +458,18 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
   FindCall call = find_call(ids, nullptr, missing);
   call.positions = positions;
   call.refs = refs;
-  return FindLocked(on, call, rows);
+  return LaunchFind(on, call, row_bytes(), rows);
 }
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
                                  const Bags& bags, const Missing& missing,
                                  bool counts, uint64_t* sources,
                                  PoolCall* call) const {
-  call->sources = sources;
   call->find = find_call(ids, bags.padding_id, missing);
   call->find.counts = counts;
   call->find.positions = bags.positions;
   call->find.refs = bags.refs;
-  call->bags = bags;
-  call->has_default = bags.default_id != nullptr;
-  call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
-  call->dim = dim();
-  return CudaStatus(
-      Launch(LocateKernel, ids.size, on.stream, call->find, sources), "lookup");
+  return LaunchLocate(on, bags, dim(), sources, call);
 }
 
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
@@ -385,20 +488,7 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
   PoolCall call = {};
   LODESTAR_RETURN_IF_ERROR(
       LocateLocked(on, ids, bags, missing, true, sources, &call));
-  LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
-    using T = decltype(zero);
-    return VisitPack<T>(
-        dim(),
-        [&](auto pack) {
-          call.packs = dim() / pack;
-          call.lane_bits = LaneBits(call.packs);
-          return CudaStatus(Launch(PoolKernel<T, decltype(pack)::value>,
-                                   bags.size << call.lane_bits, on.stream, call,
-                                   static_cast<T*>(pooled), winners),
-                            "pooling");
-        },
-        pooled);
-  }));
+  LODESTAR_RETURN_IF_ERROR(LaunchPool(on, type(), call, pooled, winners));
   return turn.End();
 }
 
@@ -415,13 +505,8 @@ Status DeviceStore::WeightGradients(const DeviceStream& on, const Ids& ids,
   PoolCall call = {};
   LODESTAR_RETURN_IF_ERROR(
       LocateLocked(on, ids, bags, missing, false, sources.data(), &call));
-  LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) {
-    using T = decltype(zero);
-    return CudaStatus(
-        Launch(WeightGradientsKernel<T>, bags.size * kWarp, on.stream, call,
-               static_cast<const T*>(gradients), weight_gradients),
-        "gradients of weights");
-  }));
+  LODESTAR_RETURN_IF_ERROR(
+      LaunchWeightGradients(on, type(), call, gradients, weight_gradients));
   return turn.End();
 }
 

@@ -76,6 +76,14 @@ struct InitialRow;
 struct PoolCall;
 struct SlotFill;
 
+// Rows [size, dim] that were copied from tables on other devices.
+struct FetchedDeviceRows {
+  RowType type = RowType::kFloat32;
+  int64_t dim = 0;
+  const void* rows = nullptr;
+  int64_t size = 0;
+};
+
 class DeviceStore final : public Table {
  public:
   struct Options {
@@ -175,6 +183,8 @@ class DeviceStore final : public Table {
     // searched and count as reads.
     const int64_t* positions = nullptr;
     const uint32_t* refs = nullptr;
+    // Row of default_id, for fetched rows.
+    const void* default_row = nullptr;
     uint64_t* sources = nullptr;  // scratch of [N]; null: allocated by Pool
   };
   // pooled: [B, D]. winners: for max only, else null; [B, D], the index in ids
@@ -186,6 +196,17 @@ class DeviceStore final : public Table {
   Status WeightGradients(const DeviceStream& on, const Ids& ids,
                          const Bags& bags, const Missing& missing,
                          const void* gradients, float* weight_gradients);
+  // The same for fetched rows: ids[i] has row positions[i], which must not be
+  // null; positions outside of [0, size) are padding.
+  static Status ReadRows(const DeviceStream& on, const FetchedDeviceRows& from,
+                         const Ids& ids, const int64_t* positions, void* rows);
+  static Status Pool(const DeviceStream& on, const FetchedDeviceRows& from,
+                     const Ids& ids, const Bags& bags, void* pooled,
+                     int64_t* winners = nullptr);
+  static Status WeightGradients(const DeviceStream& on,
+                                const FetchedDeviceRows& from, const Ids& ids,
+                                const Bags& bags, const void* gradients,
+                                float* weight_gradients);
 
   Status Update(Span<const TableUpdate> updates, const Execution& on,
                 int64_t* failed) override;
@@ -396,8 +417,6 @@ class DeviceStore final : public Table {
       LODESTAR_REQUIRES(mutex_);
   Status CommitInsert(const DeviceStream& on, const PlannedInsert& plan,
                       const Assigned& assigned, const Outputs& outputs)
-      LODESTAR_REQUIRES(mutex_);
-  Status FindLocked(const DeviceStream& on, FindCall call, void* rows) const
       LODESTAR_REQUIRES(mutex_);
   Status ReadRowsLocked(const DeviceStream& on, const Ids& ids,
                         const int64_t* positions, const uint32_t* refs,

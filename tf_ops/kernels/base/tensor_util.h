@@ -45,6 +45,13 @@ inline absl::Status ReplaceRows(const TensorShape& shape, int64_t rows,
   return replaced->SetDimWithStatus(0, rows);
 }
 
+// Returns InvalidArgument unless input `rows` has one row per id.
+inline absl::Status CheckRowsOfIds(const Tensor& rows, int64_t num_ids) {
+  if (rows.dims() >= 1 && rows.dim_size(0) == num_ids) return absl::OkStatus();
+  return InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
+                              ", but there are ", num_ids, " ids.");
+}
+
 // Calls ctx->allocate_output. Returns ResourceExhausted if the size in bytes
 // overflows int64, which TensorFlow's allocator does not detect.
 inline absl::Status AllocateOutput(OpKernelContext* ctx, int index,

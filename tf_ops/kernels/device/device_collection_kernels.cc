@@ -126,7 +126,7 @@ class SentBatch {
                                      spec.num_tables, &parallel));
   }
 
-  const CollectionInputs& inputs() const { return inputs_; }
+  CollectionInputs& inputs() { return inputs_; }
   const CollectionBatch& host() const { return host_; }
   DeviceCollection& device() { return device_; }
 
@@ -150,6 +150,45 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
                             count * static_cast<int64_t>(sizeof(int64_t)),
                             ids.flat<int64_t>().data()));
   list.set(t, ids);
+  return absl::OkStatus();
+}
+
+// Outputs weight_gradients, in host memory. compute(f, gradients,
+// weight_gradients) queues the computation for feature f. Waits.
+template <typename Compute>
+absl::Status ComputeWeightGradients(OpKernelContext* ctx,
+                                   const CollectionSpec& spec,
+                                   const DeviceStream& on,
+                                   const std::vector<int>& dims,
+                                   SentBatch* sent, const Compute& compute) {
+  constexpr const char* kFor = "gradients of weights";
+  std::vector<const void*> gradients;
+  LODESTAR_TRY(sent->inputs().ReadGradients(ctx, dims, &gradients));
+  std::vector<float*> outputs;
+  LODESTAR_TRY(sent->inputs().AllocateWeightGradients(ctx, &outputs));
+  for (int f = 0; f < spec.num_features(); ++f) {
+    if (outputs[f] == nullptr) continue;
+    const FeatureTensors& tensors = sent->inputs().tensors()[f];
+    std::fill_n(outputs[f], tensors.ids.size(), 0.0f);
+    const Bags& bags = sent->host().bags(f);
+    const int64_t count = bags.weights.size();
+    if (count == 0) continue;
+    DeviceArray<float> on_device;
+    LODESTAR_TRY(on_device.Allocate(on.memory, count, kFor));
+    LODESTAR_TRY(compute(f, gradients[f], on_device.data()));
+    std::vector<float> left(count);
+    LODESTAR_TRY(CudaStatus(
+        cudaMemcpyAsync(left.data(), on_device.data(), on_device.bytes(),
+                        cudaMemcpyDeviceToHost, on.stream),
+        kFor));
+    LODESTAR_TRY(CudaStatus(cudaStreamSynchronize(on.stream), kFor));
+    // Ids removed by max_length have no gradient.
+    for (int64_t b = 0; b < bags.size(); ++b) {
+      const int64_t first = bags.row_splits[b];
+      std::copy_n(left.data() + first, bags.row_splits[b + 1] - first,
+                  outputs[f] + tensors.row_splits[b]);
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -277,47 +316,94 @@ class EmbeddingCollectionWeightsGradientOnGpuOp
     SentBatch sent;
     LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
                            CollectionBatch::Ids::kRead));
-    std::vector<const void*> gradients;
-    LODESTAR_TRY(sent.inputs().ReadGradients(ctx, stores.dims(), &gradients));
-    std::vector<float*> outputs;
-    LODESTAR_TRY(sent.inputs().AllocateWeightGradients(ctx, &outputs));
-    for (int f = 0; f < spec_.num_features(); ++f) {
-      if (outputs[f] == nullptr) continue;
-      const int table = spec_.table(f);
-      LODESTAR_TRY(OfFeature(stream.on(), &sent, f, stores.store(table),
-                             stores.missing(table), gradients[f], outputs[f]));
+    return ComputeWeightGradients(
+        ctx, spec_, stream.on(), stores.dims(), &sent,
+        [&](int f, const void* gradients, float* weight_gradients) {
+          const int table = spec_.table(f);
+          return sent.device().WeightGradients(f, stores.store(table),
+                                               stores.missing(table), gradients,
+                                               weight_gradients);
+        });
+  }
+};
+
+// The rows of the unique ids of all tables, fetched from other devices.
+class FetchedTables {
+ public:
+  absl::Status Init(OpKernelContext* ctx) {
+    LODESTAR_TRY(ReadFetchedTables(ctx, &tables_));
+    dims_ = DimsOf(tables_);
+    return absl::OkStatus();
+  }
+  // Positions are in device memory, so only their number can be checked.
+  absl::Status Check(const CollectionBatch& batch) const {
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      LODESTAR_TRY(CheckNumPositions(batch, static_cast<int>(t),
+                                     tables_[t].positions.size()));
     }
     return absl::OkStatus();
   }
 
+  const std::vector<CollectionBatch::Table>& tables() const { return tables_; }
+  const std::vector<int>& dims() const { return dims_; }
+  DeviceCollection::Fetched Of(int t, const void* default_row = nullptr) const {
+    const FetchedRows& fetched = tables_[t].fetched;
+    return {{fetched.type, fetched.dim, fetched.data, fetched.size},
+            tables_[t].positions.data(),
+            default_row};
+  }
+
  private:
-  // Waits.
-  static absl::Status OfFeature(const DeviceStream& on, SentBatch* sent, int f,
-                                DeviceStore* store, const Missing& missing,
-                                const void* gradients, float* output) {
-    constexpr const char* kFor = "gradients of weights";
-    const FeatureTensors& tensors = sent->inputs().tensors()[f];
-    std::fill_n(output, tensors.ids.size(), 0.0f);
-    const Bags& bags = sent->host().bags(f);
-    const int64_t count = bags.weights.size();
-    if (count == 0) return absl::OkStatus();
-    DeviceArray<float> on_device;
-    LODESTAR_TRY(on_device.Allocate(on.memory, count, kFor));
-    LODESTAR_TRY(sent->device().WeightGradients(f, store, missing, gradients,
-                                                on_device.data()));
-    std::vector<float> left(count);
-    LODESTAR_TRY(CudaStatus(
-        cudaMemcpyAsync(left.data(), on_device.data(), on_device.bytes(),
-                        cudaMemcpyDeviceToHost, on.stream),
-        kFor));
-    LODESTAR_TRY(CudaStatus(cudaStreamSynchronize(on.stream), kFor));
-    // Ids removed by max_length have no gradient.
-    for (int64_t b = 0; b < bags.size(); ++b) {
-      const int64_t first = bags.row_splits[b];
-      std::copy_n(left.data() + first, bags.row_splits[b + 1] - first,
-                  output + tensors.row_splits[b]);
+  std::vector<CollectionBatch::Table> tables_;
+  std::vector<int> dims_;
+};
+
+class EmbeddingCollectionPoolOnGpuOp : public DeviceCollectionKernel {
+ public:
+  using DeviceCollectionKernel::DeviceCollectionKernel;
+
+  absl::Status Run(OpKernelContext* ctx) override {
+    FetchedTables tables;
+    LODESTAR_TRY(tables.Init(ctx));
+    LODESTAR_TRY(CheckHooksAndIds(ctx, tables.tables()));
+    const KernelStream stream(ctx);
+    SentBatch sent;
+    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
+                           CollectionBatch::Ids::kRead));
+    LODESTAR_TRY(tables.Check(sent.host()));
+    LODESTAR_TRY(sent.inputs().ReadDefaultRows(ctx, tables.dims()));
+    std::vector<void*> rows;
+    std::vector<int64_t*> winners;
+    LODESTAR_TRY(sent.inputs().AllocateRowsAndWinners(
+        ctx, "pooled", tables.dims(), &rows, &winners));
+    for (int f = 0; f < spec_.num_features(); ++f) {
+      const void* const default_row = sent.inputs().tensors()[f].default_row;
+      LODESTAR_TRY(sent.device().Lookup(
+          f, tables.Of(spec_.table(f), default_row), rows[f], winners[f]));
     }
     return absl::OkStatus();
+  }
+};
+
+class EmbeddingCollectionPoolWeightsGradientOnGpuOp
+    : public DeviceCollectionKernel {
+ public:
+  using DeviceCollectionKernel::DeviceCollectionKernel;
+
+  absl::Status Run(OpKernelContext* ctx) override {
+    FetchedTables tables;
+    LODESTAR_TRY(tables.Init(ctx));
+    const KernelStream stream(ctx);
+    SentBatch sent;
+    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
+                           CollectionBatch::Ids::kRead));
+    LODESTAR_TRY(tables.Check(sent.host()));
+    return ComputeWeightGradients(
+        ctx, spec_, stream.on(), tables.dims(), &sent,
+        [&](int f, const void* gradients, float* weight_gradients) {
+          return sent.device().WeightGradients(f, tables.Of(spec_.table(f)),
+                                               gradients, weight_gradients);
+        });
   }
 };
 
@@ -334,6 +420,12 @@ LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionGradient,
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionWeightsGradient,
                          EmbeddingCollectionWeightsGradientOnGpuOp,
                          .HostMemory("handles").HostMemory("weight_gradients")
+                             LODESTAR_BATCH_ON_HOST);
+LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionPool,
+                         EmbeddingCollectionPoolOnGpuOp, LODESTAR_BATCH_ON_HOST);
+LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionPoolWeightsGradient,
+                         EmbeddingCollectionPoolWeightsGradientOnGpuOp,
+                         .HostMemory("weight_gradients")
                              LODESTAR_BATCH_ON_HOST);
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionCounters,
                          CollectionCountersKernel<DeviceCollectionCounters>,

@@ -396,6 +396,28 @@ absl::Status ReadFetchedTables(OpKernelContext* ctx,
   return absl::OkStatus();
 }
 
+absl::Status CheckHooksAndIds(
+    OpKernelContext* ctx, const std::vector<CollectionBatch::Table>& tables) {
+  OpInputList hooks, unique_ids;
+  LODESTAR_TRY(ctx->input_list("hooks", &hooks));
+  LODESTAR_TRY(ReadVectors(ctx, "unique_ids", &unique_ids));
+  for (int t = 0; t < hooks.size(); ++t) {
+    const FetchedRows& fetched = tables[t].fetched;
+    const TensorShape shape({0, fetched.dim});
+    if (hooks[t].shape() != shape) {
+      return InvalidArgumentError("`hooks[", t, "]` must have shape ",
+                                  shape.DebugString(), ", got ",
+                                  hooks[t].shape().DebugString(), ".");
+    }
+    if (unique_ids[t].NumElements() != fetched.size) {
+      return InvalidArgumentError("`rows[", t, "]` has ", fetched.size,
+                                  " rows, but `unique_ids[", t, "]` has ",
+                                  unique_ids[t].NumElements(), " ids.");
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::vector<int> DimsOf(const std::vector<CollectionBatch::Table>& tables) {
   std::vector<int> dims;
   for (const CollectionBatch::Table& table : tables) {

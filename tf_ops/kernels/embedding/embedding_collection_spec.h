@@ -133,6 +133,10 @@ absl::Status CheckFetched(const CollectionBatch& batch,
 absl::Status ReadFetchedTables(OpKernelContext* ctx,
                                std::vector<CollectionBatch::Table>* tables);
 
+// Returns InvalidArgument unless inputs hooks and unique_ids match fetched rows.
+absl::Status CheckHooksAndIds(
+    OpKernelContext* ctx, const std::vector<CollectionBatch::Table>& tables);
+
 std::vector<int> DimsOf(const std::vector<CollectionBatch::Table>& tables);
 
 // Computes output weight_gradients from inputs gradients, ids, row_splits and

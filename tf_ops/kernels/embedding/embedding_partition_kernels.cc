@@ -39,7 +39,9 @@ class EmbeddingPartitionOp : public Kernel {
   absl::Status Run(OpKernelContext* ctx) override {
     const Tensor& ids = ctx->input(0);
     LODESTAR_TRY(CheckRank(ids, "ids", 1));
-    if (has_rows_) LODESTAR_TRY(CheckRows(ctx->input(1), ids.NumElements()));
+    if (has_rows_) {
+      LODESTAR_TRY(CheckRowsOfIds(ctx->input(1), ids.NumElements()));
+    }
     Tensor* places = nullptr;
     LODESTAR_TRY(
         ctx->allocate_output(ctx->num_outputs() - 1, ids.shape(), &places));
@@ -52,14 +54,6 @@ class EmbeddingPartitionOp : public Kernel {
   }
 
  private:
-  static absl::Status CheckRows(const Tensor& rows, int64_t num_ids) {
-    if (rows.dims() >= 1 && rows.dim_size(0) == num_ids) {
-      return absl::OkStatus();
-    }
-    return InvalidArgumentError("`rows` has shape ", rows.shape().DebugString(),
-                                ", but there are ", num_ids, " ids.");
-  }
-
   int num_parts_ = 0;
   bool has_rows_ = false;
 };
