@@ -377,7 +377,8 @@ class Comparison {
     host.Lookup(tables, outputs->host_row_data, outputs->host_winner_data,
                 nullptr);
     for (size_t f = 0; f < tensors.size(); ++f) {
-      const std::string what = what_ + ": fetched, feature " + std::to_string(f);
+      const std::string what =
+          what_ + ": fetched, feature " + std::to_string(f);
       DeviceCollection::Fetched from = fetched[batch_.features[f].table];
       if (tensors[f].default_row != nullptr) {
         from.default_row = device_defaults[f]->data();
@@ -387,12 +388,11 @@ class Comparison {
                what);
       ExpectSame(f, *outputs, what);
     }
-    WeightGradients(host, tables,
-                    [&](int f, const void* gradients, float* weights) {
-                      return device.WeightGradients(
-                          f, fetched[batch_.features[f].table], gradients,
-                          weights);
-                    });
+    WeightGradients(
+        host, tables, [&](int f, const void* gradients, float* weights) {
+          return device.WeightGradients(f, fetched[batch_.features[f].table],
+                                        gradients, weights);
+        });
   }
 
   void Count(const CollectionBatch& host, DeviceCollection* device) {

@@ -3,7 +3,8 @@
 Each GPU runs one op for all features and receives its ids in one block. A table
 on one GPU pools bags there. With several GPUs, each pools its share of a bag and
 the shares are added. Features that read one row per id, such as one-hot slots,
-get each row from the one GPU that holds it.
+get each row from the one GPU that holds it. Other features of tables over several
+GPUs are pooled by `partitioned_lookup`, on one of them.
 """
 
 import collections
@@ -28,7 +29,7 @@ Table = Any
 def taken(
     tables: Sequence[Table], features: Sequence[FeatureAttrs]
 ) -> list[int]:
-    """Returns the indices of the features that are pooled on GPUs.
+    """Returns the indices of the features that are pooled where the rows are.
 
     All features of a table take the same path, so that its ids are deduplicated once.
     """
@@ -41,7 +42,7 @@ def taken(
 
 
 def _takes(table: Table, feature: FeatureAttrs) -> bool:
-    """Whether GPUs pool `feature`.
+    """Whether `feature` is pooled by the GPUs that store its rows.
 
     With several GPUs, the shares of a bag must add up. That excludes max, the row
     of an empty bag, and single rows of a bag, because another row may be infinite.

@@ -16,8 +16,7 @@ namespace lodestar {
 // Returns the part, in [0, num_parts), that holds the row of `id`. Frozen
 // across releases and machines. Uses a second hash: Mix64(id) alone, which
 // selects shards and cells within a part, would leave most of those empty.
-LODESTAR_HOST_DEVICE inline uint32_t PartOfId(int64_t id,
-                                              uint32_t num_parts) {
+LODESTAR_HOST_DEVICE inline uint32_t PartOfId(int64_t id, uint32_t num_parts) {
   const uint64_t word = Mix64(Mix64(static_cast<uint64_t>(id)) + kGoldenGamma);
   return FastRange32(static_cast<uint32_t>(word >> 32), num_parts);
 }

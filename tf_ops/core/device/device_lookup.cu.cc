@@ -324,9 +324,9 @@ Status LaunchLocate(const DeviceStream& on, const DeviceStore::Bags& bags,
   call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
   call->default_row = bags.default_row;
   call->dim = dim;
-  return CudaStatus(Launch(LocateKernel, call->find.ids.size, on.stream,
-                           call->find, sources),
-                    "lookup");
+  return CudaStatus(
+      Launch(LocateKernel, call->find.ids.size, on.stream, call->find, sources),
+      "lookup");
 }
 
 Status LaunchPool(const DeviceStream& on, RowType type, PoolCall call,
@@ -338,11 +338,10 @@ Status LaunchPool(const DeviceStream& on, RowType type, PoolCall call,
         [&](auto pack) {
           call.packs = call.dim / pack;
           call.lane_bits = LaneBits(call.packs);
-          return CudaStatus(
-              Launch(PoolKernel<T, decltype(pack)::value>,
-                     call.bags.size << call.lane_bits, on.stream, call,
-                     static_cast<T*>(pooled), winners),
-              "pooling");
+          return CudaStatus(Launch(PoolKernel<T, decltype(pack)::value>,
+                                   call.bags.size << call.lane_bits, on.stream,
+                                   call, static_cast<T*>(pooled), winners),
+                            "pooling");
         },
         pooled, call.find.fetched, call.default_row);
   });

@@ -55,8 +55,7 @@ Status DevicePartition::Init(const DeviceStream& on, Span<const int64_t> ids,
   LODESTAR_RETURN_IF_ERROR(owners.Allocate(on.memory, count, kFor));
   LODESTAR_RETURN_IF_ERROR(order_.Allocate(on.memory, count, kFor));
   LODESTAR_RETURN_IF_ERROR(sizes.Allocate(on.memory, num_parts, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(sizes.data(), 0, sizes.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(sizes.data(), 0, sizes.bytes(), on.stream));
   LODESTAR_CUDA_TRY(Launch(OwnersKernel, count, on.stream, ids.data(), count,
                            num_parts, owners.data(), order_.data(),
                            sizes.data()));
@@ -84,11 +83,10 @@ Status DevicePartition::SplitRows(const DeviceStream& on, const void* rows,
     const int64_t units = row_bytes / unit;
     LODESTAR_RETURN_IF_ERROR(VisitUnit(unit, [&](auto zero) {
       using Unit = decltype(zero);
-      return CudaStatus(
-          Launch(GatherKernel<Unit>, count * units, on.stream,
-                 static_cast<const Unit*>(rows), order, count, units,
-                 static_cast<Unit*>(parts[p])),
-          "the rows of parts");
+      return CudaStatus(Launch(GatherKernel<Unit>, count * units, on.stream,
+                               static_cast<const Unit*>(rows), order, count,
+                               units, static_cast<Unit*>(parts[p])),
+                        "the rows of parts");
     }));
   }
   return Status();

@@ -157,10 +157,10 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
 // weight_gradients) queues the computation for feature f. Waits.
 template <typename Compute>
 absl::Status ComputeWeightGradients(OpKernelContext* ctx,
-                                   const CollectionSpec& spec,
-                                   const DeviceStream& on,
-                                   const std::vector<int>& dims,
-                                   SentBatch* sent, const Compute& compute) {
+                                    const CollectionSpec& spec,
+                                    const DeviceStream& on,
+                                    const std::vector<int>& dims,
+                                    SentBatch* sent, const Compute& compute) {
   constexpr const char* kFor = "gradients of weights";
   std::vector<const void*> gradients;
   LODESTAR_TRY(sent->inputs().ReadGradients(ctx, dims, &gradients));
@@ -422,7 +422,8 @@ LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionWeightsGradient,
                          .HostMemory("handles").HostMemory("weight_gradients")
                              LODESTAR_BATCH_ON_HOST);
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionPool,
-                         EmbeddingCollectionPoolOnGpuOp, LODESTAR_BATCH_ON_HOST);
+                         EmbeddingCollectionPoolOnGpuOp,
+                         LODESTAR_BATCH_ON_HOST);
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionPoolWeightsGradient,
                          EmbeddingCollectionPoolWeightsGradientOnGpuOp,
                          .HostMemory("weight_gradients")

@@ -133,7 +133,8 @@ absl::Status CheckFetched(const CollectionBatch& batch,
 absl::Status ReadFetchedTables(OpKernelContext* ctx,
                                std::vector<CollectionBatch::Table>* tables);
 
-// Returns InvalidArgument unless inputs hooks and unique_ids match fetched rows.
+// Returns InvalidArgument unless inputs hooks and unique_ids match fetched
+// rows.
 absl::Status CheckHooksAndIds(
     OpKernelContext* ctx, const std::vector<CollectionBatch::Table>& tables);
 
