@@ -10,6 +10,7 @@ import tensorflow as tf  # noqa: E402
 
 import lodestar  # noqa: E402
 from lodestar.layers import EmbeddingCollection  # noqa: E402
+from lodestar.optimizers import table_updates  # noqa: E402
 
 GPUS = [f"/GPU:{i}" for i in range(len(tf.config.list_logical_devices("GPU")))]
 GRAPH = pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
@@ -358,3 +359,22 @@ def test_rows_and_gradients_stay_on_gpus(rng, dtype, combiner, clip):
         ]
         assert len(joined) == 2 * len(GPUS)
         assert all("GPU" in op.device for op in joined)
+
+
+@pytest.mark.parametrize("combiner", ["mean", "max"])
+def test_eager_gradients_are_divided_on_a_gpu(rng, monkeypatch, combiner):
+    divided = []
+    partition_rows = table_updates.partition_rows
+
+    def record(*args):
+        divided.extend(partition_rows(*args))
+        return divided[-len(GPUS) :]
+
+    monkeypatch.setattr(table_updates, "partition_rows", record)
+    lookups = [(bags(rng), {"combiner": combiner}, tf.ones((9, 4)))]
+    optimizer = lodestar.optimizers.SGD(0.1)
+    trained(table(GPUS), lookups, optimizer, graph=False, steps=1)
+    assert len(divided) == len(GPUS)
+    for ids, rows in divided:
+        assert "GPU" in ids.device
+        assert "GPU" in rows.device

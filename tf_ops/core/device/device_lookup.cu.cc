@@ -20,12 +20,7 @@ struct FindCall {
   // without positions. Without refs the ids are searched.
   const int64_t* positions;
   const uint32_t* refs;
-  // Whether rows are read from `fetched`, where id i has row positions[i].
-  bool is_fetched;
-  const char* fetched;
-  int64_t num_fetched;
-  int64_t fetched_bytes;  // per row
-  bool counts;            // count searched ids as reads
+  bool counts;  // count searched ids as reads
   bool has_padding;
   int64_t padding_id;
   MissingRows missing;
@@ -44,11 +39,6 @@ struct FindCall {
   }
   // Returns the source of ids.data[i].
   __device__ uint64_t Source(int64_t i, bool* is_found) const {
-    if (is_fetched) {
-      const int64_t position = positions[i];
-      if (position < 0 || position >= num_fetched) return kFromZeros;
-      return SourceOf(fetched + position * fetched_bytes);
-    }
     const int64_t id = ids.data[i];
     if (refs != nullptr) {
       const int64_t position = positions == nullptr ? i : positions[i];
@@ -72,6 +62,21 @@ struct FindCall {
     if (!counts || refs != nullptr) return;
     CountBlock(is_found, &state->events[Event::kReadHits]);
     CountBlock(source == kFromMissing, &state->events[Event::kReadMisses]);
+  }
+};
+
+// Id i has row positions[i] of `rows`.
+struct FetchedCall {
+  const char* rows;
+  int64_t size;
+  int64_t row_bytes;
+  const int64_t* positions;
+  int64_t num_ids;
+
+  __device__ uint64_t Source(int64_t i) const {
+    const int64_t position = positions[i];
+    if (position < 0 || position >= size) return kFromZeros;
+    return SourceOf(rows + position * row_bytes);
   }
 };
 
@@ -157,6 +162,21 @@ __global__ void __launch_bounds__(kBlock)
     sources[i] = call.OrShared(source, call.ids.data[i]);
   }
   call.CountReads(source, is_found);
+}
+
+template <typename Unit>
+__global__ void __launch_bounds__(kBlock)
+    ReadFetchedKernel(FetchedCall call, int64_t units, int lane_bits,
+                      Unit* out) {
+  const int64_t i = ThreadNumber();
+  const uint64_t source = i < call.num_ids ? call.Source(i) : kFromNowhere;
+  CopyRows(source, nullptr, i - threadIdx.x % kWarp, units, lane_bits,
+           MissingRows(), out);
+}
+
+__global__ void LocateFetchedKernel(FetchedCall call, uint64_t* sources) {
+  const int64_t i = ThreadNumber();
+  if (i < call.num_ids) sources[i] = call.Source(i);
 }
 
 // Lanes span the columns of a bag. Each adds up its column in the order of the
@@ -300,37 +320,19 @@ __global__ void WeightGradientsKernel(const __grid_constant__ PoolCall call,
   }
 }
 
-// Copies the rows of call.ids, each of `row_bytes` bytes.
-Status LaunchFind(const DeviceStream& on, FindCall call, int64_t row_bytes,
-                  void* rows) {
-  const int unit =
-      UnitBytes(row_bytes, rows, call.missing.vector, call.fetched);
-  call.units = row_bytes / unit;
-  call.lane_bits = LaneBits(call.units);
-  return VisitUnit(unit, [&](auto zero) {
-    using Unit = decltype(zero);
-    return CudaStatus(Launch(FindKernel<Unit>, call.ids.size, on.stream, call,
-                             static_cast<Unit*>(rows)),
-                      "lookup");
-  });
-}
-
-// Finds the sources of the ids of `bags`.
-Status LaunchLocate(const DeviceStream& on, const DeviceStore::Bags& bags,
-                    int64_t dim, uint64_t* sources, PoolCall* call) {
+void SetBags(const DeviceStore::Bags& bags, const uint64_t* sources,
+             int64_t dim, PoolCall* call) {
   call->sources = sources;
   call->bags = bags;
   call->has_default = bags.default_id != nullptr;
   call->default_id = bags.default_id != nullptr ? *bags.default_id : 0;
   call->default_row = bags.default_row;
   call->dim = dim;
-  return CudaStatus(
-      Launch(LocateKernel, call->find.ids.size, on.stream, call->find, sources),
-      "lookup");
 }
 
+// fetched_rows: where the sources are, if they are not rows of a table.
 Status LaunchPool(const DeviceStream& on, RowType type, PoolCall call,
-                  void* pooled, int64_t* winners) {
+                  const void* fetched_rows, void* pooled, int64_t* winners) {
   return VisitRowType(type, [&](auto zero) {
     using T = decltype(zero);
     return VisitPack<T>(
@@ -343,7 +345,7 @@ Status LaunchPool(const DeviceStream& on, RowType type, PoolCall call,
                                    call, static_cast<T*>(pooled), winners),
                             "pooling");
         },
-        pooled, call.find.fetched, call.default_row);
+        pooled, fetched_rows, call.default_row);
   });
 }
 
@@ -359,16 +361,23 @@ Status LaunchWeightGradients(const DeviceStream& on, RowType type,
   });
 }
 
-FindCall CallOf(const FetchedDeviceRows& from, const DeviceStore::Ids& ids,
-                const int64_t* positions) {
-  FindCall call = {};
-  call.ids = ids;
-  call.positions = positions;
-  call.is_fetched = true;
-  call.fetched = static_cast<const char*>(from.rows);
-  call.num_fetched = from.size;
-  call.fetched_bytes = from.dim * SizeOf(from.type);
-  return call;
+FetchedCall CallOf(const FetchedDeviceRows& from, const DeviceStore::Ids& ids,
+                   const int64_t* positions) {
+  return {static_cast<const char*>(from.rows), from.size,
+          from.dim * SizeOf(from.type), positions, ids.size};
+}
+
+// Finds the fetched rows of bags. Allocates *sources.
+Status LocateFetched(const DeviceStream& on, const FetchedDeviceRows& from,
+                     const DeviceStore::Ids& ids, const DeviceStore::Bags& bags,
+                     DeviceArray<uint64_t>* sources, PoolCall* call) {
+  LODESTAR_RETURN_IF_ERROR(
+      sources->Allocate(on.memory, ids.size, "the rows of bags"));
+  call->find.ids = ids;
+  SetBags(bags, sources->data(), from.dim, call);
+  return CudaStatus(Launch(LocateFetchedKernel, ids.size, on.stream,
+                           CallOf(from, ids, bags.positions), sources->data()),
+                    "lookup");
 }
 
 }  // namespace
@@ -376,21 +385,24 @@ FindCall CallOf(const FetchedDeviceRows& from, const DeviceStore::Ids& ids,
 Status DeviceStore::ReadRows(const DeviceStream& on,
                              const FetchedDeviceRows& from, const Ids& ids,
                              const int64_t* positions, void* rows) {
-  const FindCall call = CallOf(from, ids, positions);
-  return LaunchFind(on, call, call.fetched_bytes, rows);
+  const FetchedCall call = CallOf(from, ids, positions);
+  const int unit = UnitBytes(call.row_bytes, rows, from.rows);
+  const int64_t units = call.row_bytes / unit;
+  return VisitUnit(unit, [&](auto zero) {
+    using Unit = decltype(zero);
+    return CudaStatus(Launch(ReadFetchedKernel<Unit>, ids.size, on.stream, call,
+                             units, LaneBits(units), static_cast<Unit*>(rows)),
+                      "lookup");
+  });
 }
 
 Status DeviceStore::Pool(const DeviceStream& on, const FetchedDeviceRows& from,
                          const Ids& ids, const Bags& bags, void* pooled,
                          int64_t* winners) {
   DeviceArray<uint64_t> sources;
-  LODESTAR_RETURN_IF_ERROR(
-      sources.Allocate(on.memory, ids.size, "the rows of bags"));
   PoolCall call = {};
-  call.find = CallOf(from, ids, bags.positions);
-  LODESTAR_RETURN_IF_ERROR(
-      LaunchLocate(on, bags, from.dim, sources.data(), &call));
-  return LaunchPool(on, from.type, call, pooled, winners);
+  LODESTAR_RETURN_IF_ERROR(LocateFetched(on, from, ids, bags, &sources, &call));
+  return LaunchPool(on, from.type, call, from.rows, pooled, winners);
 }
 
 Status DeviceStore::WeightGradients(const DeviceStream& on,
@@ -399,12 +411,8 @@ Status DeviceStore::WeightGradients(const DeviceStream& on,
                                     const void* gradients,
                                     float* weight_gradients) {
   DeviceArray<uint64_t> sources;
-  LODESTAR_RETURN_IF_ERROR(
-      sources.Allocate(on.memory, ids.size, "the rows of bags"));
   PoolCall call = {};
-  call.find = CallOf(from, ids, bags.positions);
-  LODESTAR_RETURN_IF_ERROR(
-      LaunchLocate(on, bags, from.dim, sources.data(), &call));
+  LODESTAR_RETURN_IF_ERROR(LocateFetched(on, from, ids, bags, &sources, &call));
   return LaunchWeightGradients(on, from.type, call, gradients,
                                weight_gradients);
 }
@@ -425,6 +433,19 @@ FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
   return call;
 }
 
+Status DeviceStore::FindLocked(const DeviceStream& on, FindCall call,
+                               void* rows) const {
+  const int unit = UnitBytes(row_bytes(), rows, call.missing.vector);
+  call.units = row_bytes() / unit;
+  call.lane_bits = LaneBits(call.units);
+  return VisitUnit(unit, [&](auto zero) {
+    using Unit = decltype(zero);
+    return CudaStatus(Launch(FindKernel<Unit>, call.ids.size, on.stream, call,
+                             static_cast<Unit*>(rows)),
+                      "lookup");
+  });
+}
+
 Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                              const Missing& missing, void* rows, bool* found,
                              const Execution& execution) const {
@@ -435,7 +456,7 @@ Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
   FindCall call =
       find_call({ids.data(), ids.size(), nullptr}, padding_id, missing);
   call.found = found;
-  LODESTAR_RETURN_IF_ERROR(LaunchFind(on, call, row_bytes(), rows));
+  LODESTAR_RETURN_IF_ERROR(FindLocked(on, call, rows));
   return turn.End();
 }
 
@@ -457,7 +478,7 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
   FindCall call = find_call(ids, nullptr, missing);
   call.positions = positions;
   call.refs = refs;
-  return LaunchFind(on, call, row_bytes(), rows);
+  return FindLocked(on, call, rows);
 }
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
@@ -468,7 +489,9 @@ Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
   call->find.counts = counts;
   call->find.positions = bags.positions;
   call->find.refs = bags.refs;
-  return LaunchLocate(on, bags, dim(), sources, call);
+  SetBags(bags, sources, dim(), call);
+  return CudaStatus(
+      Launch(LocateKernel, ids.size, on.stream, call->find, sources), "lookup");
 }
 
 Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
@@ -487,7 +510,8 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
   PoolCall call = {};
   LODESTAR_RETURN_IF_ERROR(
       LocateLocked(on, ids, bags, missing, true, sources, &call));
-  LODESTAR_RETURN_IF_ERROR(LaunchPool(on, type(), call, pooled, winners));
+  LODESTAR_RETURN_IF_ERROR(
+      LaunchPool(on, type(), call, nullptr, pooled, winners));
   return turn.End();
 }
 

@@ -418,6 +418,8 @@ class DeviceStore final : public Table {
   Status CommitInsert(const DeviceStream& on, const PlannedInsert& plan,
                       const Assigned& assigned, const Outputs& outputs)
       LODESTAR_REQUIRES(mutex_);
+  Status FindLocked(const DeviceStream& on, FindCall call, void* rows) const
+      LODESTAR_REQUIRES(mutex_);
   Status ReadRowsLocked(const DeviceStream& on, const Ids& ids,
                         const int64_t* positions, const uint32_t* refs,
                         const Missing& missing, void* rows) const
