@@ -49,9 +49,8 @@ class Pair {
     const DeviceBuffer<int64_t> device_ids(ids);
     const int64_t n = static_cast<int64_t>(ids.size());
     int64_t removed = 0;
-    ExpectOk(
-        tables.device->Remove({device_ids.data(), n}, &removed, tables.on),
-        "remove");
+    ExpectOk(tables.device->Remove({device_ids.data(), n}, &removed, tables.on),
+             "remove");
     ExpectOk(tables.host->Remove(ids, &removed, {}), "remove on the host");
   }
   void RemoveAll() {
@@ -119,8 +118,7 @@ void TestInterleaved(Random* random) {
         {3, RowType::kFloat16, 3, 0},
         {16, RowType::kBFloat16, 0, 2},
         {1, RowType::kFloat64, 0, 0}}) {
-    const std::string what =
-        "dim " + std::to_string(dim) + ", " + NameOf(type);
+    const std::string what = "dim " + std::to_string(dim) + ", " + NameOf(type);
     TablePolicies policies;
     policies.shared_rows = shared_rows;
     Pair pair(dim, type, random, policies);
@@ -198,9 +196,9 @@ void TestChanged(Random* random) {
     ExpectOk(pair.tables.host->Export(with_slots, &rows, {}), "export");
     std::unique_ptr<Table> device, host;
     const EmbeddingRowsView view = View(rows);
-    ExpectOk(pair.tables.device->CreateReplacement(view, pair.tables.on,
-                                                   &device),
-             "replacement");
+    ExpectOk(
+        pair.tables.device->CreateReplacement(view, pair.tables.on, &device),
+        "replacement");
     ExpectOk(pair.tables.host->CreateReplacement(view, {}, &host),
              "replacement on the host");
     pair.tables.device.reset(static_cast<DeviceStore*>(device.release()));
@@ -363,9 +361,9 @@ void CheckSums(RowType type, Random* random) {
         update.gradients = gradients.data();
         const Status wanted =
             pair.tables.host->CheckUpdate(update, sgd, additions, {});
-        Expect(got.message() == wanted.message(),
-               what + ": '" + got.message() + "', wanted '" +
-                   wanted.message() + "'");
+        Expect(got.message() == wanted.message(), what + ": '" + got.message() +
+                                                      "', wanted '" +
+                                                      wanted.message() + "'");
         errors += !wanted.ok();
       }
     }

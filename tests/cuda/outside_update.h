@@ -156,8 +156,8 @@ class OutsideUpdate {
                   {on_device.versions, count},
                   device_values.data(),
                   device_slots.data()},
-                 optimizer_, -1,
-                 reinterpret_cast<bool*>(device_changed.data()), tables_.on),
+                 optimizer_, -1, reinterpret_cast<bool*>(device_changed.data()),
+                 tables_.on),
              what);
     REQUIRE_CUDA(cudaStreamSynchronize(tables_.stream));
     std::vector<char> changed(count);

@@ -329,13 +329,13 @@ Status NonfiniteRows::Find(const DeviceStream& on, RowType type,
     using C = decltype(zero);
     const C most =
         limit > 0 ? static_cast<C>(limit) : std::numeric_limits<C>::max();
-    return CudaStatus(
-        Launch(NonfiniteKernel<C>, threads, on.stream, ids,
-               static_cast<const C*>(gradients), dim, exempt, most,
-               flags_.data(), result),
-        kFor);
+    return CudaStatus(Launch(NonfiniteKernel<C>, threads, on.stream, ids,
+                             static_cast<const C*>(gradients), dim, exempt,
+                             most, flags_.data(), result),
+                      kFor);
   };
-  return ComputeType(type) == RowType::kFloat64 ? find(double{}) : find(float{});
+  return ComputeType(type) == RowType::kFloat64 ? find(double{})
+                                                : find(float{});
 }
 
 Status NonfiniteRows::Count(const DeviceStream& on, int64_t* count,

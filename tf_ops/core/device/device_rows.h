@@ -55,7 +55,7 @@ struct DeviceRows {
   int64_t slot_stride = 0;   // of one slot of a row
   int64_t slots_stride = 0;  // of all slots of a row
   int num_slots = 0;
-  bool marking = false;      // new and changed rows are marked
+  bool marking = false;  // new and changed rows are marked
 
   struct Place {
     int segment;

@@ -35,10 +35,10 @@ struct GatherIds {
   const bool* shared;
   const bool* skipped;  // null: none
   int64_t num_shared;
-  uint32_t* refs;              // [N], the row of each id, or kNoRow
-  uint32_t* found;             // [N], whether it has one
+  uint32_t* refs;               // [N], the row of each id, or kNoRow
+  uint32_t* found;              // [N], whether it has one
   unsigned long long* missing;  // how many have none
-  unsigned long long* bad;  // index of the first number of no shared row
+  unsigned long long* bad;      // index of the first number of no shared row
 };
 
 __global__ void FindGatheredKernel(GatherIds call) {
@@ -46,8 +46,7 @@ __global__ void FindGatheredKernel(GatherIds call) {
   int64_t row = 0;
   bool found = false;
   bool missing = false;
-  if (i < call.ids.size &&
-      !(call.skipped != nullptr && call.skipped[i])) {
+  if (i < call.ids.size && !(call.skipped != nullptr && call.skipped[i])) {
     const int64_t id = call.ids.data[i];
     if (!call.shared[i]) {
       found = call.index.Find(id, &row) >= 0;
@@ -67,8 +66,8 @@ __global__ void FirstReadersKernel(const uint32_t* keys, int64_t count,
                                    uint32_t* first) {
   const int64_t k = ThreadNumber();
   if (k >= count) return;
-  first[k] = keys[k] != DeviceStore::kNoRow &&
-             (k == 0 || keys[k - 1] != keys[k]);
+  first[k] =
+      keys[k] != DeviceStore::kNoRow && (k == 0 || keys[k - 1] != keys[k]);
 }
 
 // Copies rows to arrays, or back.
@@ -136,11 +135,10 @@ __global__ void GatherSharedKernel(RowsCall<ComputeOf<T>> call,
   const int64_t end = readers.EndOf(first);
   if (end == first) return;
   const uint32_t row = readers.keys[first];
-  call.template Gather<T>(own + before[first] - 1, row, true, row,
-                          [&](int64_t c) {
-                            return readers.Sum(first, end, c,
-                                               [](int64_t) { return true; });
-                          });
+  call.template Gather<T>(
+      own + before[first] - 1, row, true, row, [&](int64_t c) {
+        return readers.Sum(first, end, c, [](int64_t) { return true; });
+      });
 }
 
 // Finds the rows that have the versions of `rows`, and changes their versions,
@@ -195,9 +193,9 @@ __global__ void AssignKernel(RowsCall<ComputeOf<T>> call, DeviceRows shared,
 
 Status DeviceStore::ChangeVersions(const DeviceStream& on, const Ids& ids) {
   if (!optimizer_.unfused()) return Status();
-  return CudaStatus(Launch(ChangeVersionsKernel, ids.size, on.stream, index(),
-                           rows(), ids),
-                    kFor);
+  return CudaStatus(
+      Launch(ChangeVersionsKernel, ids.size, on.stream, index(), rows(), ids),
+      kFor);
 }
 
 Status DeviceStore::GatherForUpdate(const TableUpdate& update,
@@ -227,8 +225,8 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(flags.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(own_before.Allocate(on.memory, n, kFor));
-  LODESTAR_RETURN_IF_ERROR(shared_before.Allocate(
-      on.memory, num_shared() > 0 ? n : 0, kFor));
+  LODESTAR_RETURN_IF_ERROR(
+      shared_before.Allocate(on.memory, num_shared() > 0 ? n : 0, kFor));
   LODESTAR_RETURN_IF_ERROR(counts.Allocate(on.memory, 2, kFor));
   unsigned long long found[2] = {0, ~0ull};  // missing ids, first bad one
   uint32_t own = 0;
@@ -239,9 +237,10 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
     // cudaMemcpyAsync from pageable memory reads it before it returns.
     LODESTAR_CUDA_TRY(cudaMemcpyAsync(counts.data(), found, sizeof(found),
                                       cudaMemcpyHostToDevice, on.stream));
-    const GatherIds find = {index(),     ids,          shared.data(),
-                            gradients.skipped(), num_shared(), refs.data(),
-                            flags.data(), counts.data(), counts.data() + 1};
+    const GatherIds find = {
+        index(),          ids,         shared.data(), gradients.skipped(),
+        num_shared(),     refs.data(), flags.data(),  counts.data(),
+        counts.data() + 1};
     LODESTAR_CUDA_TRY(Launch(FindGatheredKernel, n, on.stream, find));
     LODESTAR_RETURN_IF_ERROR(
         InclusiveSum(on, n, flags.data(), own_before.data()));
@@ -254,8 +253,8 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
     };
     LODESTAR_RETURN_IF_ERROR(read_last(own_before, &own));
     if (num_shared() > 0) {
-      LODESTAR_RETURN_IF_ERROR(ListReaders(on, ids, shared.data(),
-                                           gradients.skipped(), &readers));
+      LODESTAR_RETURN_IF_ERROR(
+          ListReaders(on, ids, shared.data(), gradients.skipped(), &readers));
       LODESTAR_CUDA_TRY(Launch(
           FirstReadersKernel, n, on.stream,
           static_cast<const uint32_t*>(readers.keys.data()), n, flags.data()));
@@ -337,8 +336,8 @@ Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
   LODESTAR_RETURN_IF_ERROR(num_written.Allocate(on.memory, 1, kFor));
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(num_written.data(), 0, num_written.bytes(),
-                                    on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(num_written.data(), 0, num_written.bytes(), on.stream));
   if (optimizer_.name.empty()) {
     // Another table has replaced the one that the rows come from.
     LODESTAR_CUDA_TRY(cudaMemsetAsync(changed, 1, count, on.stream));

@@ -230,8 +230,7 @@ __global__ void AddToRowsKernel(DeviceIndex index, DeviceRows rows,
 // number of new flags and the first such row.
 template <typename C>
 __global__ void CheckReadersKernel(ReadersCall<C> call, const bool* exempt,
-                                   bool* flags,
-                                   unsigned long long* result) {
+                                   bool* flags, unsigned long long* result) {
   const int64_t first = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
   const int64_t end = first < call.count ? call.EndOf(first) : first;
@@ -240,9 +239,8 @@ __global__ void CheckReadersKernel(ReadersCall<C> call, const bool* exempt,
   };
   bool bad = false;
   for (int64_t c = lane; first < end && c < call.dim; c += kWarp) {
-    const C sum = call.Sum(first, end, c, [&](int64_t i) {
-      return !flags[i] && !is_exempt(i);
-    });
+    const C sum = call.Sum(
+        first, end, c, [&](int64_t i) { return !flags[i] && !is_exempt(i); });
     bad = bad || sum - sum != C{0};
   }
   if (__ballot_sync(kWholeWarp, bad) == 0) return;
@@ -299,8 +297,8 @@ Status DeviceStore::CheckedGradients::Init(const DeviceStream& on,
   }
   if (nonfinite == Nonfinite::kPass) return Status();
   int64_t first_id = 0;
-  LODESTAR_RETURN_IF_ERROR(nonfinite_.Find(on, store.type(), sums_, ids_,
-                                           store.dim(), shared));
+  LODESTAR_RETURN_IF_ERROR(
+      nonfinite_.Find(on, store.type(), sums_, ids_, store.dim(), shared));
   LODESTAR_RETURN_IF_ERROR(nonfinite_.Count(on, &num_skipped_, &first_id));
   if (num_skipped_ > 0 && nonfinite == Nonfinite::kRaise) {
     return NonfiniteGradient(first_id);

@@ -52,7 +52,8 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
   SharedRows::Readers cold;
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (shared[i]) {
-      LODESTAR_RETURN_IF_ERROR(CheckSharedRowNumber(ids[i], i, shared_rows.count()));
+      LODESTAR_RETURN_IF_ERROR(
+          CheckSharedRowNumber(ids[i], i, shared_rows.count()));
       cold.push_back({static_cast<uint32_t>(ids[i]), i});
     } else {
       indices.push_back(i);
@@ -158,7 +159,8 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   const int64_t count = rows.ids.size();
   for (int64_t k = 0; k < count; ++k) {
     if (!rows.shared[k]) continue;
-    LODESTAR_RETURN_IF_ERROR(CheckSharedRowNumber(rows.ids[k], k, table_.shared.count()));
+    LODESTAR_RETURN_IF_ERROR(
+        CheckSharedRowNumber(rows.ids[k], k, table_.shared.count()));
   }
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);

@@ -63,10 +63,9 @@ absl::Status RunEndStep(OpKernelContext* ctx) {
 // On a GPU they only run next to its tables.
 LODESTAR_REGISTER_TABLE(BeginStep, BeginStepOp,
                         .HostMemory("handles").HostMemory("step"));
-LODESTAR_REGISTER_TABLE(EndStep, FunctionKernel<RunEndStep>,
-                        .HostMemory("step")
-                            .HostMemory("handles")
-                            .HostMemory("next_steps"));
+LODESTAR_REGISTER_TABLE(
+    EndStep, FunctionKernel<RunEndStep>,
+    .HostMemory("step").HostMemory("handles").HostMemory("next_steps"));
 
 }  // namespace
 }  // namespace lodestar
