@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from lodestar._library import gen_ops
+from lodestar.embedding.devices import on_gpu
 from lodestar.embedding.lookup_arguments import ROW_DTYPES
 from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops.embedding_ops import on_cpu
@@ -17,15 +18,17 @@ from lodestar.ops.embedding_ops import on_cpu
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
-def merge_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+def merge_duplicates(
+    gradient: tf.IndexedSlices, device: str | None = None
+) -> tf.IndexedSlices:
     """Sums the rows of equal indices, in order of first occurrence.
 
-    Rows `[N, D]` of a dtype that tables support are summed by one op, others by
-    TensorFlow ops.
+    Rows `[N, D]` of a dtype that tables support are summed by one op, on the
+    device of their table if that is a GPU, others by TensorFlow ops.
     """
     values, indices = gradient.values, gradient.indices
     if values.dtype in ROW_DTYPES and values.shape.rank == 2:
-        with on_cpu():
+        with tf.device(device) if on_gpu(device) else on_cpu():
             ids, positions = gen_ops.lodestar_embedding_unique(
                 tf.cast(indices, tf.int64)
             )

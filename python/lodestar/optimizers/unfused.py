@@ -304,6 +304,8 @@ class UnfusedOptimizer:
         weight_decay: float | None = None,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns rows and slots after a step."""
+        if rows.shape[0] == 0:
+            return rows, slots  # keras.ops.add takes [0, dim] for a bias
         learning_rate = tf.cast(learning_rate, self._dtype)
         self._rows.value = rows
         for slot, value in zip(self._slots, slots, strict=True):
@@ -366,7 +368,8 @@ class UnfusedOptimizer:
             tf.IndexedSlices(
                 tf.cast(gradient.values, self._dtype),
                 tf.cast(gradient.indices, tf.int64),
-            )
+            ),
+            table.device,
         )
 
         def body(

@@ -60,12 +60,11 @@ absl::Status RunEndStep(OpKernelContext* ctx) {
   return status;
 }
 
-// On a GPU they only run next to its tables.
-LODESTAR_REGISTER_TABLE(BeginStep, BeginStepOp,
-                        .HostMemory("handles").HostMemory("step"));
-LODESTAR_REGISTER_TABLE(
-    EndStep, FunctionKernel<RunEndStep>,
-    .HostMemory("step").HostMemory("handles").HostMemory("next_steps"));
+// For a step of tables on a GPU. The handle of the step is in host memory, too;
+// see OutputHandle.
+LODESTAR_REGISTER_TABLE(BeginStep, BeginStepOp, .HostMemory("handles"));
+LODESTAR_REGISTER_TABLE(EndStep, FunctionKernel<RunEndStep>,
+                        .HostMemory("handles").HostMemory("next_steps"));
 
 }  // namespace
 }  // namespace lodestar
