@@ -4,6 +4,7 @@
 // is stored behind its optimizer slots. BeforeWrite advances the count.
 
 #include <cstdint>
+#include <new>
 
 #include "tf_ops/core/device/device_checked_gradients.h"
 #include "tf_ops/core/device/device_index.h"
@@ -202,7 +203,7 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
                                     Span<const bool> shared,
                                     const AttachedOptimizer& optimizer,
                                     const AllocateUpdate& allocate,
-                                    const Execution& execution) {
+                                    const Execution& execution) try {
   const DeviceStream& on = execution.stream();
   LODESTAR_RETURN_IF_ERROR(optimizer.CheckUnfused());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
@@ -317,6 +318,8 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
   }
   CountNonfiniteGradients(gradients.num_skipped());
   return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradients of a batch.");
 }
 
 Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
