@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "tests/core/testing/rows_view.h"
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_tables.h"
 #include "tests/cuda/outside_update.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
@@ -229,6 +229,20 @@ void TestShared(Random* random) {
   pair.Clear();
   update.Finish("cleared");
   pair.tables.ExpectSameTable("cleared");
+  // A replaced table on the host, whose rows have all changed.
+  EmbeddingRows rows;
+  ExpectOk(pair.tables.host->Export(true, &rows, {}), "export");
+  update.Gather(ids, random, "gather");
+  int64_t removed = 0;
+  ExpectOk(
+      pair.tables.device->ImportDelta({}, View(rows), &removed, pair.tables.on),
+      "delta");
+  std::unique_ptr<Table> host;
+  ExpectOk(pair.tables.host->CreateReplacement(View(rows), {}, &host),
+           "replacement on the host");
+  pair.tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+  update.Finish("a delta");
+  pair.tables.ExpectSameTable("a delta");
   for (const int64_t number : {-1, 2}) {
     update.Gather({0, number}, {1, 1}, std::vector<float>(6, 1.0f),
                   Nonfinite::kPass, "no such shared row");

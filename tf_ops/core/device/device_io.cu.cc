@@ -448,6 +448,7 @@ Status DeviceStore::ImportPolicies(const DeviceStream& on,
     LODESTAR_RETURN_IF_ERROR(
         Upload(on, call, slot_fill(), nullptr, num_shared(), most, dim(),
                view.shared_values, view.shared_slots, {}, {}));
+    number_ = NextNumber();
   }
   return turn.End();
 } catch (const std::bad_alloc&) {

@@ -470,8 +470,8 @@ class DeviceStore final : public Table {
   mutable int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   mutable int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   AttachedOptimizer optimizer_ LODESTAR_GUARDED_BY(mutex_);
-  // Part of all versions that GatherForUpdate returns. Another one when all
-  // rows are removed, or their slots are replaced.
+  // Part of all versions that GatherForUpdate returns. Changes when all rows
+  // are removed, all slots replaced, or shared rows imported.
   int64_t number_ LODESTAR_GUARDED_BY(mutex_) = NextNumber();
   DeviceAdmission admission_ LODESTAR_GUARDED_BY(mutex_);
   // Shared rows, which form one segment; empty: none.

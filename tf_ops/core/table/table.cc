@@ -107,10 +107,4 @@ Status Table::ImportDelta(Span<const int64_t>, const EmbeddingRowsView&,
                 "a table in host memory reads incremental snapshots itself.");
 }
 
-Status UnsupportedOnGpu(const char* what) {
-  return Status(StatusCode::kUnimplemented,
-                StrCat("a table on a GPU does not support ", what,
-                       "; place the table on a CPU."));
-}
-
 }  // namespace lodestar

@@ -432,9 +432,6 @@ class Table {
   TableEvents* const events_;
 };
 
-// The error of a GPU table's method that only tables on a CPU implement.
-Status UnsupportedOnGpu(const char* what);
-
 }  // namespace lodestar
 
 #endif  // LODESTAR_TF_OPS_CORE_TABLE_TABLE_H_
