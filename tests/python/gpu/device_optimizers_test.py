@@ -12,6 +12,7 @@ import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import lodestar  # noqa: E402
+from lodestar.optimizers.update_attempt import UpdateLogs  # noqa: E402
 
 K = keras.optimizers
 wrap = lodestar.optimizers.wrap
@@ -432,6 +433,26 @@ def test_waiting_gradients_are_saved(devices, way, tmp_path):
     )
 
 
+def test_snapshots_of_waiting_gradients(devices, tmp_path):
+    t = table(devices)
+    with tf.device("/CPU:0"):
+        optimizer = wrap(unfused(K.Adagrad)(1.0, **STEPS))
+        optimizer.build([t])
+    tables = [t, *waiting(optimizer)]
+    path = str(tmp_path / "snapshot")
+    for delta in (False, True):
+        for ids in ([1], [1, 2], [2, 3], [3]):
+            optimizer.apply([slices(ids)], [t])
+        lodestar.snapshot.save(path, tables, delta=delta)
+        with tf.device("/CPU:0"):
+            restored = [
+                lodestar.EmbeddingVariable(3, name=kept.name) for kept in tables
+            ]
+        lodestar.snapshot.restore(path, restored)
+        for kept, copied in zip(tables, restored, strict=True):
+            assert_same(kept, copied)
+
+
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_refused_gradient_leaves_those_that_wait(devices, graph):
     t = table(devices)
@@ -477,3 +498,26 @@ def test_a_step_on_a_cpu_and_gpus_is_atomic(devices, graph):
     for t, rows in zip(tables, before, strict=True):
         assert (t.lookup([1]).numpy() != rows).all()
         assert int(t.step) == 1
+
+
+def test_a_step_that_may_run_again_writes_tables_on_a_gpu_once(devices):
+    logs = UpdateLogs(["/CPU:0"])
+    cpu = table(["/CPU:0"], embeddings_initializer="zeros")
+    gpu = table(devices, embeddings_initializer="zeros", name="other")
+    with tf.device("/CPU:0"):
+        optimizer = wrap(K.SGD(1.0))
+        optimizer.build([cpu, gpu])
+
+    def step():
+        optimizer.apply([slices([1]), slices([1])], [cpu, gpu])
+        return tf.constant(1)
+
+    @tf.function(autograph=False)
+    def once(update):
+        attempt = logs.begin(update, tf.constant(0, tf.int64))
+        return attempt.once(step, lambda: tf.constant(0))
+
+    for ran in (1, 0):
+        assert int(once(tf.constant(0, tf.int64))) == ran
+        for t in (cpu, gpu):
+            np.testing.assert_array_equal(t.lookup([1]), -np.ones((1, 3)))
