@@ -60,7 +60,7 @@ absl::Status RunEndStep(OpKernelContext* ctx) {
   return status;
 }
 
-// For a step of tables on a GPU. The handle of the step is in host memory, too;
+// For a step of tables on a GPU. The handle of the step is also in host memory;
 // see OutputHandle.
 LODESTAR_REGISTER_TABLE(BeginStep, BeginStepOp, .HostMemory("handles"));
 LODESTAR_REGISTER_TABLE(EndStep, FunctionKernel<RunEndStep>,
