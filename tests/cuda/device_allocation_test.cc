@@ -14,6 +14,7 @@
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
+#include "tests/cuda/outside_update.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -129,7 +130,65 @@ void TestEachAllocation(Random* random) {
     return host->Apply(ids, floats.data(), "adagrad", adagrad, inits, true, 0,
                        nullptr);
   };
+  // An update computed outside of the tables, which writes the gradients.
+  const AttachedOptimizer unfused = Unfused(2);
+  const std::vector<char> own(n, 0);
+  const DeviceBuffer<char> device_own(own);
+  GatheredRows<DeviceBuffer, float> device_rows(n, kWidth, 2);
+  GatheredRows<HostMemory, float> host_rows(n, kWidth, 2);
+  int64_t gathered = 0;
+  const auto gather_from = [&](Table* table, const int64_t* of, const char* are,
+                               const void* gradients, RowsForUpdate out,
+                               const Execution& on) {
+    TableUpdate update;
+    update.table = table;
+    update.ids = {of, n};
+    update.gradients = gradients;
+    const auto allocate = [&](int64_t count, RowsForUpdate* to) {
+      gathered = count;
+      *to = out;
+      return Status();
+    };
+    return table->GatherForUpdate(
+        update, {reinterpret_cast<const bool*>(are), n}, unfused, allocate, on);
+  };
+  const auto assign_to = [&](Table* table, const RowsForUpdate& rows,
+                             bool* changed, const Execution& on) {
+    return table->AssignIfUnchanged({{rows.ids, gathered},
+                                     {rows.shared, gathered},
+                                     {rows.versions, gathered},
+                                     rows.gradients,
+                                     rows.slots},
+                                    unfused, -1, changed, on);
+  };
+  const auto gather = [&](Tables* tables, const DeviceStream& on) {
+    return gather_from(tables->device.get(), device_ids.data(),
+                       device_own.data(), device_floats.data(),
+                       device_rows.out(), on);
+  };
+  const auto host_gather = [&](EmbeddingStore* host) {
+    return gather_from(host, ids.data(), own.data(), floats.data(),
+                       host_rows.out(), {});
+  };
+  const DeviceBuffer<char> device_changed(n);
+  const auto assign = [&](Tables* tables, const DeviceStream& on) {
+    const int64_t left = allocations_left;
+    allocations_left = -1;
+    ExpectOk(gather(tables, on), "gather");
+    ExpectOk(host_gather(tables->host.get()), "gather");
+    allocations_left = left;
+    return assign_to(tables->device.get(), device_rows.out(),
+                     reinterpret_cast<bool*>(device_changed.data()), on);
+  };
+  const auto host_assign = [&](EmbeddingStore* host) {
+    std::vector<char> changed(n);
+    return assign_to(host, host_rows.out(),
+                     reinterpret_cast<bool*>(changed.data()), {});
+  };
   const Call calls[] = {
+      {"gathering", {}, true, gather, host_gather},
+      {"gathering with shared rows", shared, true, gather, host_gather},
+      {"assignment of gathered rows", shared, true, assign, host_assign},
       {"lookup", {}, true, lookup, host_lookup},
       {"lookup under a cap", cap, false, lookup, host_lookup},
       {"lookup with a minimum count", min_count, true, counting_lookup,

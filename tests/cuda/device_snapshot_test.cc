@@ -15,6 +15,7 @@
 
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_tables.h"
+#include "tests/cuda/outside_update.h"
 #include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
@@ -180,10 +181,13 @@ class Follower {
 
 class SnapshotTest {
  public:
+  // unfused: the optimizer updates rows outside of the tables.
   SnapshotTest(int64_t dim, RowType type, Random* random,
-               const TablePolicies& policies = TablePolicies())
+               const TablePolicies& policies = TablePolicies(),
+               bool unfused = false)
       : tables_(dim, type, "uniform", policies),
         random_(*random),
+        unfused_(unfused),
         on_gpu_(tables_.on),
         in_memory_(Execution()) {}
 
@@ -200,8 +204,7 @@ class SnapshotTest {
           tables_.FindOrInsert(ids, true, false, "lookup");
           break;
         case 2:
-          tables_.Apply(ids, "adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}, false,
-                        &random_, "update");
+          Update(ids);
           break;
         case 3:
           Remove({ids.begin(), ids.begin() + ids.size() / 4});
@@ -215,8 +218,17 @@ class SnapshotTest {
   void Train() {
     const Ids ids = UniqueOf(SomeIds(&random_, 100, 50));
     tables_.FindOrInsert(ids, true, true, "lookup");
-    tables_.Apply(ids, "adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}, false, &random_,
-                  "update");
+    Update(ids);
+  }
+  void Update(const Ids& ids) {
+    if (!unfused_) {
+      return tables_.Apply(ids, "adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}, false,
+                           &random_, "update");
+    }
+    OutsideUpdate<float> update(&tables_, Unfused(2));
+    update.Gather(ids, &random_, "gather");
+    Assign({ids.begin(), ids.begin() + ids.size() / 8});
+    update.Finish("update");
   }
   void Remove(Ids ids) {
     // An id may be named twice.
@@ -243,6 +255,10 @@ class SnapshotTest {
     ExpectOk(tables_.host->InsertOrAssign(ids, rows.data(), {}),
              "assign on the host");
   }
+  void RemoveAll() {
+    ExpectOk(tables_.device->RemoveAll(tables_.on), "remove all");
+    ExpectOk(tables_.host->RemoveAll({}), "remove all on the host");
+  }
   void Decay() {
     ExpectOk(tables_.device->DecayFrequencies(0.5, tables_.on), "decay");
     REQUIRE_CUDA(cudaStreamSynchronize(tables_.stream));
@@ -251,12 +267,17 @@ class SnapshotTest {
 
   // Takes a snapshot of both, which change meanwhile, and compares them.
   // Commits it as the base `name`, unless that is empty.
+  // empties: removes all rows meanwhile.
   FileContent TakeAndCompare(const std::string& base, const std::string& name,
-                             const std::string& what) {
+                             const std::string& what, bool empties = false) {
     const Snapshot device = Begin(tables_.device.get(), base, tables_.on);
     const Snapshot host = Begin(tables_.host.get(), base, {});
     const EmbeddingRows begun = ExportOf(*tables_.host, {});
     Change(3);
+    if (empties) {
+      RemoveAll();
+      Change(2);
+    }
     const TempFile device_file;
     const TempFile host_file;
     const FileContent got = Write(device.get(), device_file.path());
@@ -293,6 +314,7 @@ class SnapshotTest {
  private:
   Tables tables_;
   Random& random_;
+  const bool unfused_;
   Follower on_gpu_;
   Follower in_memory_;
 };
@@ -361,6 +383,27 @@ void TestPolicies(Random* random) {
   }
 }
 
+// Rows are updated outside of the table, or all removed.
+void TestUnfused(Random* random) {
+  TablePolicies policies;
+  policies.shared_rows = 3;
+  for (const RowType type : {RowType::kFloat32, RowType::kBFloat16}) {
+    SnapshotTest test(6, type, random, policies, /*unfused=*/true);
+    test.Train();
+    test.Change(4);
+    test.TakeAndCompare("", "a", "unfused");
+    test.Update(UniqueOf(SomeIds(random, 50, 50)));
+    Expect(!test.TakeAndCompare("a", "b", "unfused, incremental").whole,
+           "the second is incremental");
+    test.Change(2);
+    test.TakeAndCompare("b", "c", "emptied", /*empties=*/true);
+    const FileContent emptied = test.TakeAndCompare("c", "d", "after");
+    Expect(!emptied.whole && !emptied.removed.empty(),
+           "removed rows are in an incremental snapshot");
+    test.tables().ExpectSameTable("unfused");
+  }
+}
+
 // A cleared table has no base, and a snapshot that is not written ends.
 void TestClear(Random* random) {
   SnapshotTest test(4, RowType::kFloat32, random);
@@ -404,6 +447,7 @@ int main(int argc, char** argv) {
                   {{"chain", TestChain},
                    {"many rows", TestManyRows},
                    {"policies", TestPolicies},
+                   {"unfused", TestUnfused},
                    {"clear", TestClear}},
                   &few);
 }

@@ -76,6 +76,12 @@ def on_gpu(device: str | None) -> bool:
     return tf.DeviceSpec.from_string(device).device_type == "GPU"
 
 
+def first_gpu(parts: Sequence[Any]) -> str | None:
+    """Returns the first device of a table's parts if all are on GPUs, or None."""
+    devices = [part.device for part in parts]
+    return devices[0] if all(map(on_gpu, devices)) else None
+
+
 def is_remote(device: str) -> bool:
     """Whether `device` is one of another process, by its name."""
     return tf.DeviceSpec.from_string(device).job not in (None, "localhost")

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import check_choice
 from lodestar.embedding import slot_owner, strategies, table_store, workers
+from lodestar.embedding.devices import first_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import warn_of_equal_starts
 from lodestar.embedding.table_variable import TableVariable, as_table
@@ -23,7 +24,6 @@ from lodestar.optimizers.table_updates import (
     GradientSum,
     TableUpdate,
     apply_updates,
-    first_gpu,
 )
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 

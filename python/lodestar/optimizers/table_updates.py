@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
-from lodestar.embedding.devices import on_gpu
+from lodestar.embedding.devices import first_gpu, on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.table_parts import TablePart
 from lodestar.embedding.table_variable import TableVariable
@@ -64,7 +64,6 @@ def apply_updates(
     """
     if not updates and not emptied:
         return []
-    _check_gpus(updates, emptied)
     updates = [of_part for u in updates for of_part in _of_parts(u)]
     attempt = update_attempt.current()
     if attempt is not None:
@@ -91,29 +90,6 @@ def apply_updates(
         checks = [_check(u) for u in updates]
     with tf.control_dependencies(_operations(checks)):
         return _on_each_device(by_device, nonfinite)
-
-
-def _check_gpus(
-    updates: Sequence[TableUpdate], emptied: Sequence[EmbeddingVariable]
-) -> None:
-    """Rejects updates that tables on GPUs do not support."""
-    for u in updates:
-        if not on_gpu(u.table.parts[0].device):
-            continue
-        if isinstance(u.update, UnfusedUpdate):
-            raise NotImplementedError(
-                f"{u.table!r} is on a GPU, where rows need an optimizer with a "
-                f"fused update, got {u.update.optimizer!r}."
-            )
-        if u.additions:
-            raise NotImplementedError(
-                f"{u.table!r} is on a GPU, where gradient_accumulation_steps is "
-                "not supported."
-            )
-    if any(on_gpu(table.parts[0].device) for table in emptied):
-        raise NotImplementedError(
-            "gradient_accumulation_steps is not supported for tables on a GPU."
-        )
 
 
 def _stage_and_commit(
@@ -190,12 +166,6 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
         u._replace(table=part, gradient=_concatenated(part, shares))
         for part, shares in zip(parts, zip(*divided), strict=True)
     ]
-
-
-def first_gpu(parts: Sequence[TablePart]) -> str | None:
-    """Returns the first device of a table that is on GPUs, or None."""
-    devices = [part.device for part in parts]
-    return devices[0] if all(map(on_gpu, devices)) else None
 
 
 def _cast(gradient: tf.IndexedSlices, table: Any) -> tf.IndexedSlices:

@@ -20,6 +20,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
+from lodestar.embedding.devices import first_gpu
 from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers import gradients as gradients_lib
 
@@ -304,6 +305,8 @@ class UnfusedOptimizer:
         weight_decay: float | None = None,
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns rows and slots after a step."""
+        if rows.shape[0] == 0:
+            return rows, slots  # keras.ops.add takes [0, dim] for a bias
         learning_rate = tf.cast(learning_rate, self._dtype)
         self._rows.value = rows
         for slot, value in zip(self._slots, slots, strict=True):
@@ -366,7 +369,8 @@ class UnfusedOptimizer:
             tf.IndexedSlices(
                 tf.cast(gradient.values, self._dtype),
                 tf.cast(gradient.indices, tf.int64),
-            )
+            ),
+            first_gpu([table]) or "CPU",
         )
 
         def body(

@@ -196,8 +196,8 @@ TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOverItsReaders) {
   EXPECT_EQ(sum[1], 10);
   EXPECT_EQ(shared.Sum(readers, 2, gradients, 1, 1, sum), 3u);
   EXPECT_EQ(sum[0], 2);
-  EXPECT_TRUE(shared.CheckNumber(2, 0).ok());
-  const Status status = shared.CheckNumber(3, 7);
+  EXPECT_TRUE(CheckSharedRowNumber(2, 0, shared.count()).ok());
+  const Status status = CheckSharedRowNumber(3, 7, shared.count());
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("`ids[7]` must be a shared row"),
             std::string::npos);

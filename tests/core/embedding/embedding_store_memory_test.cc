@@ -276,9 +276,12 @@ TEST(EmbeddingStoreMemoryTest, GatherForUpdateAndAssignIfUnchanged) {
             values.data(),  slots.data(),     versions.data()};
     return Status();
   };
+  TableUpdate update;
+  update.ids = ids;
+  update.gradients = gradients.data();
   const auto gather = [&](EmbeddingStore* store) {
-    return store->GatherForUpdate(ids, {shared.get(), kCount}, gradients.data(),
-                                  optimizer, allocate, nullptr);
+    return store->GatherForUpdate(update, {shared.get(), kCount}, optimizer,
+                                  allocate, nullptr);
   };
   const auto make = [](int64_t shared_rows) {
     TablePolicies policies;

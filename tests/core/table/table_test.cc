@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -110,12 +111,13 @@ TEST(TableTest, AReplacementHoldsTheRowsAndTheLiveState) {
   EXPECT_EQ(stats.count(Event::kIds), 3);
 }
 
-TEST(TableTest, AnUnsupportedOperationNamesItself) {
-  const Status status = UnsupportedOnGpu("admission");
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(status.message(),
-            "a table on a GPU does not support admission; place the table on a "
-            "CPU.");
+TEST(TableTest, SumsOfGradientsHaveAComputeTypeAndRoomForMore) {
+  EXPECT_TRUE(CheckAccumulates(RowType::kFloat64).ok());
+  EXPECT_EQ(CheckAccumulates(RowType::kFloat16).message(),
+            "rows of float16 do not support gradient accumulation.");
+  EXPECT_EQ(LimitOfTerms<float>(0), std::numeric_limits<float>::max() / 4);
+  EXPECT_EQ(LimitOfTerms<double>(8, 2),
+            std::numeric_limits<double>::max() / 64);
 }
 
 }  // namespace

@@ -43,8 +43,12 @@ class RowsOutside {
                 const std::vector<float>& of_gradients,
                 const ParallelFor* parallel = nullptr) {
     const int dim = store_->dim();
+    TableUpdate update;
+    update.ids = of;
+    update.gradients = of_gradients.data();
+    update.nonfinite = Nonfinite::kPass;
     return store_->GatherForUpdate(
-        of, are_shared, of_gradients.data(), optimizer_,
+        update, are_shared, optimizer_,
         [&](int64_t count, RowsForUpdate* out) {
           ids.assign(count, 0);
           shared.reset(new bool[count]());

@@ -447,18 +447,6 @@ def test_skipped_gradients_make_no_rows():
     assert gpu.stats()["nonfinite_gradients"] == 1
 
 
-def test_gradients_do_not_wait_on_a_gpu():
-    gpu = table(["/GPU:0"])
-    with tf.device("/CPU:0"):
-        optimizer = lodestar.optimizers.SGD(1.0, gradient_accumulation_steps=2)
-    hook = gpu
-    with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(gpu.lookup([1], training=True))
-    gradient = tape.gradient(loss, hook)
-    with pytest.raises(NotImplementedError, match="is on a GPU"):
-        optimizer.apply_gradients([(gradient, hook)])
-
-
 def test_gradients_of_tables_on_the_cpu_stay_there():
     cpu = table()
     with tf.GradientTape() as tape:

@@ -24,6 +24,8 @@ OPS = [
     "CheckApply",
     "Apply",
     "ApplyAll",
+    "GatherForUpdate",
+    "AssignIfUnchanged",
     "InsertOrAssign",
     "Remove",
     "Size",
@@ -93,6 +95,12 @@ def test_an_op_has_its_kernels(name):
     wanted = on_gpu("Variable")
     assert wanted in ([0], [1], [0, 1])
     assert on_gpu(name) == wanted
+
+
+@pytest.mark.parametrize("name", ["BeginStep", "EndStep"])
+def test_steps_have_the_kernels_of_tables(name):
+    found = sorted(k.priority for k in gpu_kernels(name))
+    assert found == on_gpu("Variable")
 
 
 @pytest.mark.parametrize("name", SEQUENCE_OPS)

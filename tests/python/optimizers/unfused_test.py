@@ -165,6 +165,25 @@ def test_is_traced_once_for_any_number_of_ids():
     assert int(t.step) == 4
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_gradient_of_no_ids(graph):
+    class Unfused(K.RMSprop):
+        def update_step(self, *args):
+            super().update_step(*args)
+
+    t = table()
+    optimizer = wrap(Unfused(0.1))
+    optimizer.build([t])
+    before = t.lookup([1, 2, 3]).numpy()
+
+    def step():
+        optimizer.apply([slices([])], [t])
+
+    (tf.function(step) if graph else step)()
+    np.testing.assert_array_equal(t.lookup([1, 2, 3]), before)
+    assert int(t.step) == 1
+
+
 def test_gradients_without_a_row_are_dropped_and_counted():
     t = table()
     wrap(Count()).apply([slices([1, 8, 9])], [t])

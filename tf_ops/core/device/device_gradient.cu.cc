@@ -1,6 +1,7 @@
 #include "tf_ops/core/device/device_gradient.h"
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tf_ops/core/device/device_index.h"
@@ -284,15 +285,15 @@ Status LocateRows(const DeviceStream& on, const SlotCall<ComputeOf<T>>& call) {
 // One warp per row.
 template <typename C>
 __global__ void NonfiniteKernel(DeviceStore::Ids ids, const C* gradients,
-                                int64_t dim, bool* flags,
-                                unsigned long long* result) {
+                                int64_t dim, const bool* exempt, C limit,
+                                bool* flags, unsigned long long* result) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
   const bool mine = i < SizeOf(ids);
+  const bool checked = mine && !(exempt != nullptr && exempt[i]);
   bool bad = false;
-  for (int64_t c = lane; mine && c < dim; c += kWarp) {
-    const C x = gradients[i * dim + c];
-    bad = bad || x - x != C{0};
+  for (int64_t c = lane; checked && c < dim; c += kWarp) {
+    bad = bad || !(std::fabs(gradients[i * dim + c]) <= limit);  // also NaN
   }
   const bool any = __ballot_sync(kWholeWarp, bad) != 0;
   if (!mine || lane != 0) return;
@@ -312,7 +313,7 @@ __global__ void RoundKernel(const float* numbers, int64_t count, T* rounded) {
 
 Status NonfiniteRows::Find(const DeviceStream& on, RowType type,
                            const void* gradients, const DeviceStore::Ids& ids,
-                           int64_t dim) {
+                           int64_t dim, const bool* exempt, double limit) {
   constexpr const char* kFor = "the check of gradients";
   ids_ = ids;
   LODESTAR_RETURN_IF_ERROR(flags_.Allocate(on.memory, ids.size, kFor));
@@ -324,16 +325,17 @@ Status NonfiniteRows::Find(const DeviceStream& on, RowType type,
   unsigned long long* const result =
       reinterpret_cast<unsigned long long*>(result_.data());
   const int64_t threads = ids.size * kWarp;
-  if (ComputeType(type) == RowType::kFloat64) {
-    return CudaStatus(Launch(NonfiniteKernel<double>, threads, on.stream, ids,
-                             static_cast<const double*>(gradients), dim,
-                             flags_.data(), result),
+  const auto find = [&](auto zero) {
+    using C = decltype(zero);
+    const C most =
+        limit > 0 ? static_cast<C>(limit) : std::numeric_limits<C>::max();
+    return CudaStatus(Launch(NonfiniteKernel<C>, threads, on.stream, ids,
+                             static_cast<const C*>(gradients), dim, exempt,
+                             most, flags_.data(), result),
                       kFor);
-  }
-  return CudaStatus(
-      Launch(NonfiniteKernel<float>, threads, on.stream, ids,
-             static_cast<const float*>(gradients), dim, flags_.data(), result),
-      kFor);
+  };
+  return ComputeType(type) == RowType::kFloat64 ? find(double{})
+                                                : find(float{});
 }
 
 Status NonfiniteRows::Count(const DeviceStream& on, int64_t* count,

@@ -48,8 +48,11 @@ Status SumSlots(const DeviceStream& on, RowType type,
 // infinity. `count`: see Ids.
 class NonfiniteRows {
  public:
+  // exempt: [count], ids that are not checked; null: none. If `limit` is
+  // positive, also finds numbers of a larger absolute value.
   Status Find(const DeviceStream& on, RowType type, const void* gradients,
-              const DeviceStore::Ids& ids, int64_t dim);
+              const DeviceStore::Ids& ids, int64_t dim,
+              const bool* exempt = nullptr, double limit = 0);
   // Gets their number and the id of the first one. Waits.
   Status Count(const DeviceStream& on, int64_t* count, int64_t* first_id) const;
   // [count]

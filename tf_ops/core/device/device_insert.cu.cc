@@ -223,6 +223,16 @@ __global__ void RemoveKernel(DeviceIndex index, DeviceRows rows,
   if (removed_ids != nullptr) removed_ids[place] = ids.data[i];
 }
 
+__global__ void ListIdsKernel(DeviceRows rows, uint32_t high_water,
+                              uint32_t* count, int64_t* ids) {
+  const int64_t row = ThreadNumber();
+  const DeviceRowMeta* const meta =
+      row < high_water ? rows.meta(static_cast<uint32_t>(row)) : nullptr;
+  const bool live = meta != nullptr && meta->live != 0;
+  const uint32_t place = TakePlaces(live, count);
+  if (live) ids[place] = meta->id;
+}
+
 // Protects rows that a call has found from eviction.
 __global__ void MarkRowsKernel(DeviceRows rows, const uint32_t* refs,
                                int64_t count, uint32_t mark) {
@@ -560,8 +570,8 @@ Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
   if (rows().marking) {
     LODESTAR_RETURN_IF_ERROR(
         removed.Allocate(on.memory, ids.size, "the removed ids"));
-    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids));
   }
+  LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids));
   LODESTAR_CUDA_TRY(Launch(RemoveKernel, ids.size, on.stream, index(), rows(),
                            state_.data(), ids, removed.data()));
   LODESTAR_RETURN_IF_ERROR(NoteRemoved(on, removed));
@@ -586,11 +596,25 @@ Status DeviceStore::Clear(const Execution& execution) {
 Status DeviceStore::RemoveAll(const Execution& execution) {
   const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
-  WaitForEndOfSnapshot();
-  ForgetBase();
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));
+  if (!snapshot_runs()) {
+    LODESTAR_RETURN_IF_ERROR(RemoveAllLocked(on));
+    ForgetBase();
+    return turn.End();
+  }
+  constexpr const char* kFor = "the removal of all rows";
+  LODESTAR_RETURN_IF_ERROR(Fetch(on));
+  DeviceArray<int64_t> ids;
+  DeviceArray<uint32_t> count;
+  LODESTAR_RETURN_IF_ERROR(ids.Allocate(on.memory, fetched_->rows, kFor));
+  LODESTAR_RETURN_IF_ERROR(count.Allocate(on.memory, 1, kFor));
+  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_CUDA_TRY(Launch(ListIdsKernel, fetched_->high_water, on.stream,
+                           rows(), fetched_->high_water, count.data(),
+                           ids.data()));
+  LODESTAR_RETURN_IF_ERROR(
+      RemoveLocked(on, {ids.data(), ids.size(), nullptr}, false));
   return turn.End();
 }
 
@@ -601,6 +625,7 @@ Status DeviceStore::RemoveAllLocked(const DeviceStream& on) {
   LODESTAR_CUDA_TRY(Launch(ClearKernel, 1, on.stream, state_.data()));
   rows_bound_ = 0;
   cells_bound_ = 0;
+  number_ = NextNumber();
   return Status();
 }
 

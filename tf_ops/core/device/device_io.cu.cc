@@ -397,16 +397,9 @@ Status DeviceStore::DecayFrequencies(double rate, const Execution& execution) {
 }
 
 Status DeviceStore::CheckImportLocked(const EmbeddingRowsView& view) const {
-  const int64_t num_slots = view.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(CheckRowsView(view, dim(), type()));
   LODESTAR_RETURN_IF_ERROR(CheckPending(view, options_.policies.admission));
   LODESTAR_RETURN_IF_ERROR(CheckSharedRows(view, num_shared(), dim(), type()));
-  if (num_slots > kMaxDeviceSlots) {
-    return InvalidArgument(
-        "optimizer '", view.optimizer.name, "' has ", num_slots,
-        " optimizer slots, but a table on a GPU supports at most ",
-        kMaxDeviceSlots, ".");
-  }
   if (!view.optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(view.optimizer));
   }
@@ -455,6 +448,7 @@ Status DeviceStore::ImportPolicies(const DeviceStream& on,
     LODESTAR_RETURN_IF_ERROR(
         Upload(on, call, slot_fill(), nullptr, num_shared(), most, dim(),
                view.shared_values, view.shared_slots, {}, {}));
+    number_ = NextNumber();
   }
   return turn.End();
 } catch (const std::bad_alloc&) {

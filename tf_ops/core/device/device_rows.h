@@ -3,7 +3,8 @@
 // these arrays:
 //
 //   values       [rows, value_stride bytes]
-//   slots        [rows, num_slots, slot_stride bytes], once there are slots
+//   slots        [rows, slots_stride bytes], once there are slots: num_slots of
+//                slot_stride bytes, then the version, if rows have one
 //   meta         [rows]
 //   free         [rows]: the stack of free rows, which spans all segments
 //   marks        [rows], once a snapshot began
@@ -21,7 +22,7 @@
 
 namespace lodestar {
 
-constexpr int kMaxDeviceSlots = 3;
+constexpr int kMaxDeviceSlots = 4;
 
 // Metadata of a row.
 struct alignas(8) DeviceRowMeta {
@@ -53,7 +54,8 @@ struct DeviceRows {
   int64_t value_stride = 0;
   int64_t slot_stride = 0;   // of one slot of a row
   int64_t slots_stride = 0;  // of all slots of a row
-  bool marking = false;      // new and changed rows are marked
+  int num_slots = 0;
+  bool marking = false;  // new and changed rows are marked
 
   struct Place {
     int segment;
@@ -88,6 +90,11 @@ struct DeviceRows {
     const Place place = Locate(row);
     return segments[place.segment].slots + place.row * slots_stride +
            s * slot_stride;
+  }
+  // Changes when the row is written or removed. Requires: the optimizer is
+  // unfused.
+  __device__ uint32_t* version(uint32_t row) const {
+    return reinterpret_cast<uint32_t*>(slot(row, num_slots));
   }
   __device__ DeviceRowMeta* meta(uint32_t row) const {
     const Place place = Locate(row);

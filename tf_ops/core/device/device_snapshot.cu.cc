@@ -245,6 +245,7 @@ Status DeviceStore::DrainImages(const DeviceStream& on) {
 Status DeviceStore::BeforeWrite(const DeviceStream& on, const Ids& ids,
                                 bool counts) {
   Changes& changes = *changes_;
+  if (!counts) LODESTAR_RETURN_IF_ERROR(ChangeVersions(on, ids));
   if (!changes.marking || ids.size == 0) return Status();
   if (changes.keeps && !changes.lost &&
       changes.bound + ids.size > changes.capacity) {

@@ -155,8 +155,10 @@ DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   rows.marking = marking();
   rows.value_stride = RoundUp(row_bytes(), 32);
   rows.slot_stride = RoundUp(dim() * SizeOf(ComputeType(type())), 16);
-  rows.slots_stride = RoundUp(
-      rows.slot_stride * static_cast<int64_t>(optimizer.slot_inits.size()), 32);
+  rows.num_slots = static_cast<int>(optimizer.slot_inits.size());
+  const int64_t slot_bytes = rows.slot_stride * rows.num_slots;
+  rows.slots_stride =
+      optimizer.unfused() ? slot_bytes + 16 : RoundUp(slot_bytes, 32);
   rows.first_bits = CeilLog2(std::max(
       kFirstSegmentRows, DivideUp(kFirstSegmentBytes, rows.value_stride)));
   rows.last_bits =
@@ -384,12 +386,6 @@ Status DeviceStore::ReadState(const DeviceStream& on,
 
 Status DeviceStore::CheckOptimizerLocked(
     const AttachedOptimizer& optimizer) const {
-  if (optimizer.unfused()) {
-    return FailedPrecondition(
-        "a table on a GPU requires an optimizer with a fused update rule, got "
-        "'",
-        optimizer.name, "'.");
-  }
   if (optimizer_.name.empty() || optimizer_.IsLike(optimizer)) return Status();
   return OtherOptimizerError(optimizer_, optimizer);
 }
@@ -446,7 +442,10 @@ Status DeviceStore::AttachLocked(const DeviceStream& on,
     status = ResourceExhausted("out of memory for the optimizer of a table.");
   }
   if (swapped && !status.ok()) swap();
-  if (status.ok()) ForgetBase();
+  if (status.ok()) {
+    number_ = NextNumber();
+    ForgetBase();
+  }
   return status;
 }
 

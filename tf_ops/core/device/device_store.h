@@ -214,6 +214,16 @@ class DeviceStore final : public Table {
                      const AttachedOptimizer& optimizer, int64_t additions,
                      const Execution& on) const override;
 
+  Status GatherForUpdate(const TableUpdate& update, Span<const bool> shared,
+                         const AttachedOptimizer& optimizer,
+                         const AllocateUpdate& allocate,
+                         const Execution& on) override;
+  // Shared rows that do not exist count as changed.
+  Status AssignIfUnchanged(const UpdatedRows& rows,
+                           const AttachedOptimizer& optimizer,
+                           int64_t next_step, bool* changed,
+                           const Execution& on) override;
+
   Status InsertOrAssign(Span<const int64_t> ids, const void* rows,
                         const Execution& on) override;
   Status Remove(Span<const int64_t> ids, int64_t* removed,
@@ -305,9 +315,15 @@ class DeviceStore final : public Table {
     const bool* skipped = nullptr;  // [U], ids not to update; null: none
     const SharedReaders* readers = nullptr;  // null: no shared rows
   };
-  // Allocates all of *readers and finds the ids without a row.
+  // Sets keys and order of *readers. shared: [U], ids that are numbers of
+  // shared rows themselves; null: none. skipped: [U], ids to ignore; null:
+  // none. Requires a turn.
+  Status ListReaders(const DeviceStream& on, const Ids& unique_ids,
+                     const bool* shared, const bool* skipped,
+                     SharedReaders* readers) const LODESTAR_REQUIRES(mutex_);
+  // Also allocates the rest of *readers.
   Status FindReaders(const DeviceStream& on, const Ids& unique_ids,
-                     SharedReaders* readers) const;
+                     const bool* shared, SharedReaders* readers) const;
   // The two parts of Update: Prepare makes all checks and allocations (slots
   // and rows), then the rows are updated.
   Status Prepare(const DeviceStream& on, const TableUpdate& update,
@@ -339,6 +355,9 @@ class DeviceStore final : public Table {
   // counts: only their occurrences are counted, if not yet in this step.
   Status BeforeWrite(const DeviceStream& on, const Ids& ids,
                      bool counts = false) LODESTAR_REQUIRES(mutex_);
+  // Changes the versions of the rows of these ids, if rows have versions.
+  Status ChangeVersions(const DeviceStream& on, const Ids& ids)
+      LODESTAR_REQUIRES(mutex_);
   // Copies the images in device memory to the host.
   Status DrainImages(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   // Notes ids that were just removed. Call before rows are counted. An empty
@@ -472,6 +491,9 @@ class DeviceStore final : public Table {
   mutable int64_t rows_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   mutable int64_t cells_bound_ LODESTAR_GUARDED_BY(mutex_) = 0;
   AttachedOptimizer optimizer_ LODESTAR_GUARDED_BY(mutex_);
+  // Part of all versions that GatherForUpdate returns. Changes when all rows
+  // are removed, all slots replaced, or shared rows imported.
+  int64_t number_ LODESTAR_GUARDED_BY(mutex_) = NextNumber();
   DeviceAdmission admission_ LODESTAR_GUARDED_BY(mutex_);
   // Shared rows, which form one segment; empty: none.
   DeviceArray<char> shared_values_ LODESTAR_GUARDED_BY(mutex_);

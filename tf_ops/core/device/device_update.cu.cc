@@ -1,11 +1,13 @@
 // DeviceStore: updates by an optimizer.
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/device_checked_gradients.h"
 #include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
@@ -158,49 +160,24 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
 }
 
 __global__ void ListReadersKernel(DeviceIndex index, DeviceStore::Ids ids,
-                                  int64_t num_shared, uint32_t* keys,
+                                  int64_t num_shared, const bool* shared,
+                                  const bool* skipped, uint32_t* keys,
                                   uint32_t* order) {
   const int64_t i = ThreadNumber();
   if (i >= ids.size) return;
   int64_t row = 0;
-  keys[i] = i < SizeOf(ids) && index.Find(ids.data[i], &row) < 0
-                ? SharedRowOf(ids.data[i], num_shared)
-                : DeviceStore::kNoRow;
+  uint32_t key = DeviceStore::kNoRow;
+  if (i < SizeOf(ids) && !(skipped != nullptr && skipped[i])) {
+    const int64_t id = ids.data[i];
+    if (shared != nullptr && shared[i]) {
+      if (id >= 0 && id < num_shared) key = static_cast<uint32_t>(id);
+    } else if (index.Find(id, &row) < 0) {
+      key = SharedRowOf(id, num_shared);
+    }
+  }
+  keys[i] = key;
   order[i] = static_cast<uint32_t>(i);
 }
-
-// The gradients of the readers of shared rows.
-template <typename C>
-struct ReadersCall {
-  const uint32_t* keys;
-  const uint32_t* order;
-  int64_t count;
-  const C* gradients;
-  int64_t dim;
-
-  // Returns the place after the readers of the row of `first`, or `first` if it
-  // is not the first place of a row.
-  __device__ int64_t EndOf(int64_t first) const {
-    const uint32_t key = keys[first];
-    if (key == DeviceStore::kNoRow) return first;
-    if (first > 0 && keys[first - 1] == key) return first;
-    int64_t end = first + 1;
-    while (end < count && keys[end] == key) ++end;
-    return end;
-  }
-  // Sums column c of the readers [first, end) in their order, except of ids
-  // whose flag is not `wanted`. All additions in sequence, as on the CPU.
-  __device__ C Sum(int64_t first, int64_t end, int64_t c, const bool* flags,
-                   bool wanted) const {
-    C sum = 0;
-#pragma unroll 4
-    for (int64_t k = first; k < end; ++k) {
-      const int64_t i = order[k];
-      if (flags[i] == wanted) sum += gradients[i * dim + c];
-    }
-    return sum;
-  }
-};
 
 __global__ void MarkReadersKernel(DeviceIndex index, DeviceStore::Ids ids,
                                   const uint32_t* keys, const uint32_t* order,
@@ -225,21 +202,45 @@ __global__ void SumReadersKernel(ReadersCall<C> call, const bool* reads,
   for (int64_t k = first; k < end; ++k) any = any || reads[call.order[k]];
   if (lane == 0) trains[first] = any;
   for (int64_t c = lane; any && c < call.dim; c += kWarp) {
-    sums[first * call.dim + c] = call.Sum(first, end, c, reads, true);
+    sums[first * call.dim + c] =
+        call.Sum(first, end, c, [&](int64_t i) { return reads[i]; });
+  }
+}
+
+// added = rows, or zeros for missing ids, plus sums. One warp per id.
+template <typename C>
+__global__ void AddToRowsKernel(DeviceIndex index, DeviceRows rows,
+                                DeviceStore::Ids ids, int64_t dim,
+                                const C* sums, C* added) {
+  const int64_t i = ThreadNumber() / kWarp;
+  if (i >= SizeOf(ids)) return;
+  int64_t row = 0;
+  const C* const values =
+      index.Find(ids.data[i], &row) < 0
+          ? nullptr
+          : reinterpret_cast<const C*>(rows.values(static_cast<uint32_t>(row)));
+  for (int64_t c = threadIdx.x % kWarp; c < dim; c += kWarp) {
+    added[i * dim + c] =
+        (values == nullptr ? C{0} : values[c]) + sums[i * dim + c];
   }
 }
 
 // Flags all readers of a row if the sum of those without a flag is not finite.
-// result: the number of new flags and the first such row.
+// exempt: readers that are neither summed nor flagged; null: none. result: the
+// number of new flags and the first such row.
 template <typename C>
-__global__ void CheckReadersKernel(ReadersCall<C> call, bool* flags,
-                                   unsigned long long* result) {
+__global__ void CheckReadersKernel(ReadersCall<C> call, const bool* exempt,
+                                   bool* flags, unsigned long long* result) {
   const int64_t first = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
   const int64_t end = first < call.count ? call.EndOf(first) : first;
+  const auto is_exempt = [&](int64_t i) {
+    return exempt != nullptr && exempt[i];
+  };
   bool bad = false;
   for (int64_t c = lane; first < end && c < call.dim; c += kWarp) {
-    const C sum = call.Sum(first, end, c, flags, false);
+    const C sum = call.Sum(
+        first, end, c, [&](int64_t i) { return !flags[i] && !is_exempt(i); });
     bad = bad || sum - sum != C{0};
   }
   if (__ballot_sync(kWholeWarp, bad) == 0) return;
@@ -247,136 +248,119 @@ __global__ void CheckReadersKernel(ReadersCall<C> call, bool* flags,
     atomicMin(result + 1, static_cast<unsigned long long>(call.keys[first]));
   }
   for (int64_t k = first + lane; k < end; k += kWarp) {
-    bool* const flag = flags + call.order[k];
-    if (!*flag) atomicAdd(result, 1ull);
-    *flag = true;
+    const int64_t i = call.order[k];
+    if (flags[i] || is_exempt(i)) continue;
+    atomicAdd(result, 1ull);
+    flags[i] = true;
   }
 }
 
 }  // namespace
 
+Status DeviceStore::ListReaders(const DeviceStream& on, const Ids& ids,
+                                const bool* shared, const bool* skipped,
+                                SharedReaders* readers) const {
+  constexpr const char* kFor = "gradients of shared rows";
+  LODESTAR_RETURN_IF_ERROR(readers->keys.Allocate(on.memory, ids.size, kFor));
+  LODESTAR_RETURN_IF_ERROR(readers->order.Allocate(on.memory, ids.size, kFor));
+  LODESTAR_CUDA_TRY(Launch(ListReadersKernel, ids.size, on.stream, index(), ids,
+                           num_shared(), shared, skipped, readers->keys.data(),
+                           readers->order.data()));
+  return SortPairs(on, ids.size, 32, &readers->keys, &readers->order);
+}
+
 Status DeviceStore::FindReaders(const DeviceStream& on, const Ids& ids,
+                                const bool* shared,
                                 SharedReaders* readers) const {
   constexpr const char* kFor = "gradients of shared rows";
   const int64_t n = ids.size;
   const int64_t bytes = dim() * SizeOf(ComputeType(type()));
-  LODESTAR_RETURN_IF_ERROR(readers->keys.Allocate(on.memory, n, kFor));
-  LODESTAR_RETURN_IF_ERROR(readers->order.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(readers->reads.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(readers->trains.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(readers->sums.Allocate(on.memory, n * bytes, kFor));
-  {
-    MutexLock lock(&mutex_);
-    StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
-    LODESTAR_RETURN_IF_ERROR(turn.begun());
-    LODESTAR_CUDA_TRY(Launch(ListReadersKernel, n, on.stream, index(), ids,
-                             num_shared(), readers->keys.data(),
-                             readers->order.data()));
-    LODESTAR_RETURN_IF_ERROR(turn.End());
-  }
-  return SortPairs(on, n, 32, &readers->keys, &readers->order);
+  MutexLock lock(&mutex_);
+  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+  LODESTAR_RETURN_IF_ERROR(turn.begun());
+  LODESTAR_RETURN_IF_ERROR(ListReaders(on, ids, shared, nullptr, readers));
+  return turn.End();
 }
 
-// The gradients of an update, summed by id and checked.
-class DeviceStore::CheckedGradients {
- public:
-  // Waits unless non-finite gradients pass.
-  Status Init(const DeviceStream& on, const TableUpdate& update,
-              Nonfinite nonfinite) {
-    LODESTAR_RETURN_IF_ERROR(Sum(on, update));
-    const DeviceStore& store = static_cast<const DeviceStore&>(*update.table);
-    any_shared_ = store.num_shared() > 0;
-    if (any_shared_) {
-      LODESTAR_RETURN_IF_ERROR(store.FindReaders(on, ids_, &readers_));
-    }
-    if (nonfinite == Nonfinite::kPass) return Status();
-    int64_t first_id = 0;
-    LODESTAR_RETURN_IF_ERROR(
-        nonfinite_.Find(on, store.type(), sums_, ids_, store.dim()));
-    LODESTAR_RETURN_IF_ERROR(nonfinite_.Count(on, &num_skipped_, &first_id));
-    if (num_skipped_ > 0 && nonfinite == Nonfinite::kRaise) {
-      return NonfiniteGradient(first_id);
-    }
-    if (!any_shared_) return Status();
-    int64_t first_row = 0;
-    const int64_t before = num_skipped_;
-    LODESTAR_RETURN_IF_ERROR(CheckShared(on, store, &first_row));
-    if (num_skipped_ == before || nonfinite == Nonfinite::kSkip) {
-      return Status();
-    }
-    return NonfiniteSharedRow(first_row);
+Status DeviceStore::CheckedGradients::Init(const DeviceStream& on,
+                                           const TableUpdate& update,
+                                           Nonfinite nonfinite,
+                                           const bool* shared) {
+  LODESTAR_RETURN_IF_ERROR(Sum(on, update));
+  const DeviceStore& store = static_cast<const DeviceStore&>(*update.table);
+  any_shared_ = store.num_shared() > 0;
+  if (any_shared_) {
+    LODESTAR_RETURN_IF_ERROR(store.FindReaders(on, ids_, shared, &readers_));
   }
-
-  Ids ids() const { return ids_; }
-  const void* sums() const { return sums_; }
-  int64_t num_skipped() const { return num_skipped_; }
-  // [U], the ids to skip; null: none.
-  const bool* skipped() const {
-    return num_skipped_ == 0 ? nullptr : nonfinite_.flags();
+  if (nonfinite == Nonfinite::kPass) return Status();
+  int64_t first_id = 0;
+  LODESTAR_RETURN_IF_ERROR(
+      nonfinite_.Find(on, store.type(), sums_, ids_, store.dim(), shared));
+  LODESTAR_RETURN_IF_ERROR(nonfinite_.Count(on, &num_skipped_, &first_id));
+  if (num_skipped_ > 0 && nonfinite == Nonfinite::kRaise) {
+    return NonfiniteGradient(first_id);
   }
-  // Null: no shared rows.
-  const SharedReaders* readers() const {
-    return any_shared_ ? &readers_ : nullptr;
-  }
-
- private:
-  // Gradients of ids that are known to be unique are used as they are.
-  Status Sum(const DeviceStream& on, const TableUpdate& update) {
-    ids_ = {update.ids.data(), update.ids.size(), nullptr};
-    sums_ = update.gradients;
-    if (update.plan != nullptr) return Status();
-    const int64_t n = ids_.size;
-    const int64_t dim = update.table->dim();
-    const RowType type = ComputeType(update.table->type());
-    LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, ids_, nullptr));
-    LODESTAR_RETURN_IF_ERROR(memory_.Allocate(on.memory, n * dim * SizeOf(type),
-                                              "the sums of gradients"));
-    ids_ = batch_.ids();
-    sums_ = memory_.data();
-    return SumByPosition(on, type, update.gradients, batch_.positions(), n, n,
-                         dim, memory_.data());
-  }
-
-  // Skips the readers of shared rows whose sum is not finite. Waits.
-  Status CheckShared(const DeviceStream& on, const DeviceStore& store,
-                     int64_t* first_row) {
-    constexpr const char* kFor = "the check of gradients";
-    DeviceArray<unsigned long long> result;
-    LODESTAR_RETURN_IF_ERROR(result.Allocate(on.memory, 2, kFor));
-    unsigned long long found[2] = {0, ~0ull};
-    // cudaMemcpyAsync from pageable memory reads it before it returns.
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(result.data(), found, sizeof(found),
-                                      cudaMemcpyHostToDevice, on.stream));
-    const auto check = [&](auto zero) {
-      using C = decltype(zero);
-      const ReadersCall<C> call = {readers_.keys.data(), readers_.order.data(),
-                                   ids_.size, static_cast<const C*>(sums_),
-                                   store.dim()};
-      return CudaStatus(
-          Launch(CheckReadersKernel<C>, ids_.size * kWarp, on.stream, call,
-                 nonfinite_.flags(), result.data()),
-          kFor);
-    };
-    LODESTAR_RETURN_IF_ERROR(ComputeType(store.type()) == RowType::kFloat64
-                                 ? check(double{})
-                                 : check(float{}));
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, result.data(), sizeof(found),
-                                      cudaMemcpyDeviceToHost, on.stream));
-    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
-    num_skipped_ += static_cast<int64_t>(found[0]);
-    *first_row = static_cast<int64_t>(found[1]);
+  if (!any_shared_) return Status();
+  int64_t first_row = 0;
+  const int64_t before = num_skipped_;
+  LODESTAR_RETURN_IF_ERROR(CheckShared(on, store, shared, &first_row));
+  if (num_skipped_ == before || nonfinite == Nonfinite::kSkip) {
     return Status();
   }
+  return NonfiniteSharedRow(first_row);
+}
 
-  Ids ids_;
-  const void* sums_ = nullptr;
-  int64_t num_skipped_ = 0;
-  DeviceBatch batch_;
-  DeviceArray<char> memory_;
-  NonfiniteRows nonfinite_;
-  bool any_shared_ = false;
-  SharedReaders readers_;
-};
+Status DeviceStore::CheckedGradients::Sum(const DeviceStream& on,
+                                          const TableUpdate& update) {
+  ids_ = {update.ids.data(), update.ids.size(), nullptr};
+  sums_ = update.gradients;
+  if (update.plan != nullptr) return Status();
+  const int64_t n = ids_.size;
+  const int64_t dim = update.table->dim();
+  const RowType type = ComputeType(update.table->type());
+  LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, ids_, nullptr));
+  LODESTAR_RETURN_IF_ERROR(memory_.Allocate(on.memory, n * dim * SizeOf(type),
+                                            "the sums of gradients"));
+  ids_ = batch_.ids();
+  sums_ = memory_.data();
+  return SumByPosition(on, type, update.gradients, batch_.positions(), n, n,
+                       dim, memory_.data());
+}
+
+Status DeviceStore::CheckedGradients::CheckShared(const DeviceStream& on,
+                                                  const DeviceStore& store,
+                                                  const bool* shared,
+                                                  int64_t* first_row) {
+  constexpr const char* kFor = "the check of gradients";
+  DeviceArray<unsigned long long> result;
+  LODESTAR_RETURN_IF_ERROR(result.Allocate(on.memory, 2, kFor));
+  unsigned long long found[2] = {0, ~0ull};
+  // cudaMemcpyAsync from pageable memory reads it before it returns.
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(result.data(), found, sizeof(found),
+                                    cudaMemcpyHostToDevice, on.stream));
+  const auto check = [&](auto zero) {
+    using C = decltype(zero);
+    const ReadersCall<C> call = {readers_.keys.data(), readers_.order.data(),
+                                 ids_.size, static_cast<const C*>(sums_),
+                                 store.dim()};
+    return CudaStatus(
+        Launch(CheckReadersKernel<C>, ids_.size * kWarp, on.stream, call,
+               shared, nonfinite_.flags(), result.data()),
+        kFor);
+  };
+  LODESTAR_RETURN_IF_ERROR(ComputeType(store.type()) == RowType::kFloat64
+                               ? check(double{})
+                               : check(float{}));
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, result.data(), sizeof(found),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  num_skipped_ += static_cast<int64_t>(found[0]);
+  *first_row = static_cast<int64_t>(found[1]);
+  return Status();
+}
 
 Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
                             const UniqueUpdate& unique) {
@@ -531,10 +515,52 @@ Status DeviceStore::Update(Span<const TableUpdate> updates,
 
 Status DeviceStore::CheckUpdate(const TableUpdate& update,
                                 const AttachedOptimizer& optimizer,
-                                int64_t additions, const Execution& on) const {
-  if (additions > 0) return UnsupportedOnGpu("gradient accumulation");
+                                int64_t additions,
+                                const Execution& execution) const {
+  const DeviceStream& on = execution.stream();
+  NonfiniteRows large;
+  int64_t num_large = 0;
+  int64_t first_id = 0;
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
-  return CheckedGradients().Init(on.stream(), update, Nonfinite::kRaise);
+  if (additions > 0) {
+    LODESTAR_RETURN_IF_ERROR(CheckAccumulates(type()));
+    const int64_t n = update.ids.size();
+    const double limit = type() == RowType::kFloat64
+                             ? LimitOfTerms<double>(n, additions)
+                             : LimitOfTerms<float>(n, additions);
+    LODESTAR_RETURN_IF_ERROR(large.Find(on, type(), update.gradients,
+                                        {update.ids.data(), n, nullptr}, dim(),
+                                        nullptr, limit));
+    LODESTAR_RETURN_IF_ERROR(large.Count(on, &num_large, &first_id));
+    if (num_large == 0) return Status();
+  }
+  CheckedGradients summed;
+  LODESTAR_RETURN_IF_ERROR(summed.Init(on, update, Nonfinite::kRaise));
+  if (additions == 0) return Status();
+  // Check that these sums stay finite under later additions within the limit.
+  const Ids ids = summed.ids();
+  DeviceArray<char> added;
+  LODESTAR_RETURN_IF_ERROR(added.Allocate(on.memory, ids.size * row_bytes(),
+                                          "the check of gradients"));
+  const auto check = [&](auto zero) -> Status {
+    using C = decltype(zero);
+    {
+      MutexLock lock(&mutex_);
+      StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+      LODESTAR_RETURN_IF_ERROR(turn.begun());
+      LODESTAR_CUDA_TRY(Launch(AddToRowsKernel<C>, ids.size * kWarp, on.stream,
+                               index(), rows(), ids, int64_t{dim()},
+                               static_cast<const C*>(summed.sums()),
+                               reinterpret_cast<C*>(added.data())));
+      LODESTAR_RETURN_IF_ERROR(turn.End());
+    }
+    return large.Find(on, type(), added.data(), ids, dim(), nullptr,
+                      std::numeric_limits<C>::max() / 2);
+  };
+  LODESTAR_RETURN_IF_ERROR(type() == RowType::kFloat64 ? check(double{})
+                                                       : check(float{}));
+  LODESTAR_RETURN_IF_ERROR(large.Count(on, &num_large, &first_id));
+  return num_large == 0 ? Status() : SumOutOfRange(first_id);
 }
 
 }  // namespace lodestar

@@ -10,7 +10,6 @@
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_EMBEDDING_STORE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,26 +36,6 @@
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
-
-// K rows on their way through an update computed outside of the store. All
-// arrays have the type that rows are computed in.
-struct RowsForUpdate {
-  int64_t* ids = nullptr;
-  bool* shared = nullptr;       // the id is the number of a shared row
-  void* gradients = nullptr;    // [K, D]
-  void* values = nullptr;       // [K, D]
-  void* slots = nullptr;        // [S, K, D]
-  int64_t* versions = nullptr;  // unchanged while no one writes the row
-};
-
-// Updated rows on their way back.
-struct UpdatedRows {
-  Span<const int64_t> ids;
-  Span<const bool> shared;
-  Span<const int64_t> versions;
-  const void* values = nullptr;
-  const void* slots = nullptr;
-};
 
 class EmbeddingStore final : public Table {
  public:
@@ -199,29 +178,14 @@ class EmbeddingStore final : public Table {
                       const Execution& on) override;
   void WaitForSnapshot() const override { table_.rows.changes().WaitForEnd(); }
 
-  // An update computed outside of the store (an unfused optimizer). Gathers the
-  // rows of unique ids with their gradients [N, D]; AssignIfUnchanged writes
-  // them back unless they were written in the meantime, and the caller repeats
-  // with those.
-  //
-  // Attaches the optimizer as Apply does, and drops and counts gradients of ids
-  // without a row. Sums gradients of ids that share a row. Calls allocate(K,
-  // out) for K rows before anything is written. Returns InvalidArgument if the
-  // optimizer is not an unfused one or a shared row does not exist; otherwise
-  // the errors of Apply.
-  using AllocateUpdate = std::function<Status(int64_t, RowsForUpdate*)>;
-  Status GatherForUpdate(Span<const int64_t> ids, Span<const bool> shared,
-                         const void* gradients,
+  Status GatherForUpdate(const TableUpdate& update, Span<const bool> shared,
                          const AttachedOptimizer& optimizer,
                          const AllocateUpdate& allocate,
-                         const ParallelFor* parallel);
-  // Writes the rows that have not changed since. Sets changed[k] if row k had
-  // changed and was not written. Then moves the step to `next_step` as MoveStep
-  // does.
+                         const Execution& on) override;
   Status AssignIfUnchanged(const UpdatedRows& rows,
                            const AttachedOptimizer& optimizer,
                            int64_t next_step, bool* changed,
-                           const ParallelFor* parallel);
+                           const Execution& on) override;
   bool has_shared_rows() const { return table_.shared.any(); }
   // Readers among the ids that have no row.
   SharedRows::Readers ReadersOfSharedRows(Span<const int64_t> ids) const;
@@ -309,6 +273,12 @@ class EmbeddingStore final : public Table {
                               const LookupOptions& options,
                               const ParallelFor* parallel);
 
+  // GatherForUpdate, without its checks of gradients.
+  Status GatherRows(Span<const int64_t> ids, Span<const bool> shared,
+                    const void* gradients, const AttachedOptimizer& optimizer,
+                    const AllocateUpdate& allocate,
+                    const ParallelFor* parallel);
+
   // Steps of Apply, for rows of T. UpdateRow requires the row lock.
   // gradient(first, count): the gradient's columns from `first` on.
   template <typename T, typename Gradient>
@@ -340,9 +310,8 @@ class EmbeddingStore final : public Table {
 
   TableParts table_;
   // Identifies this store in plans and in the versions that GatherForUpdate
-  // returns, unlike its address, which a later store may get.
+  // returns.
   const int64_t number_ = NextNumber();
-  static int64_t NextNumber();
   int64_t VersionOf(const RowStore& rows, uint32_t row) const {
     return rows.Version(row) ^ number_;
   }

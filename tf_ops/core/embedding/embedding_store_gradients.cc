@@ -53,15 +53,6 @@ bool AllWithin(const C* rows, int64_t count, int dim, C limit,
   return within.load(std::memory_order_relaxed);
 }
 
-// If all `times` x `count` terms are within this limit, their sum is within a
-// quarter of the range, so it is finite without being computed.
-template <typename C>
-C LimitOfTerms(int64_t count, int64_t times = 1) {
-  return std::numeric_limits<C>::max() / 4 /
-         static_cast<C>(std::max<int64_t>(count, 1)) /
-         static_cast<C>(std::max<int64_t>(times, 1));
-}
-
 // Sets keep[i] to 0 for non-finite gradients, also as sums by shared row. An
 // empty `exempt` has no effect.
 template <typename C>
@@ -123,9 +114,7 @@ Status CheckSums(const EmbeddingStore& store, const TableUpdate& update,
     C* row = rows.data() + i * dim;
     for (int c = 0; c < dim; ++c) row[c] += sums[i * dim + c];
     if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
-    return InvalidArgument("the accumulated gradients of id ", summed.ids()[i],
-                           " exceed half of the largest number; no row was "
-                           "changed.");
+    return SumOutOfRange(summed.ids()[i]);
   }
   return Status();
 }
@@ -282,10 +271,7 @@ Status EmbeddingStore::CheckUpdate(const TableUpdate& update,
                                    const AttachedOptimizer& optimizer,
                                    int64_t additions, const Execution& on) const
     try {
-  if (additions > 0 && type() != ComputeType(type())) {
-    return InvalidArgument("rows of ", NameOf(type()),
-                           " do not support gradient accumulation.");
-  }
+  if (additions > 0) LODESTAR_RETURN_IF_ERROR(CheckAccumulates(type()));
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   return VisitRowType(type(), [&](auto zero) {
     return CheckSums<ComputeOf<decltype(zero)>>(*this, update, additions,

@@ -1,15 +1,14 @@
 // EmbeddingStore: updates computed outside of the store (unfused optimizers).
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <new>
 #include <vector>
 
 #include "tf_ops/core/base/guards.h"
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/embedding/update_gradients.h"
 
 namespace lodestar {
 namespace {
@@ -17,36 +16,44 @@ namespace {
 // No row has this version, because kNoRow is not a row.
 constexpr int64_t kNoVersion = -1;
 
-Status CheckReplayed(const AttachedOptimizer& optimizer) {
-  if (!optimizer.unfused()) {
-    return InvalidArgument("`optimizer` must be 'replay:' and a name, got '",
-                           optimizer.name, "'.");
-  }
-  return optimizer.Check();
-}
-
 }  // namespace
 
-int64_t EmbeddingStore::NextNumber() {
-  static std::atomic<uint64_t> number{0};
-  return static_cast<int64_t>(Mix64(number.fetch_add(1)));
-}
-
-Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
+Status EmbeddingStore::GatherForUpdate(const TableUpdate& update,
                                        Span<const bool> shared,
-                                       const void* gradients,
                                        const AttachedOptimizer& optimizer,
                                        const AllocateUpdate& allocate,
-                                       const ParallelFor* parallel) try {
-  LODESTAR_RETURN_IF_ERROR(CheckReplayed(optimizer));
+                                       const Execution& on) try {
+  LODESTAR_RETURN_IF_ERROR(optimizer.CheckUnfused());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
+  UniqueGradients gradients(update.ids, shared, update.gradients);
+  if (update.nonfinite != Nonfinite::kPass &&
+      !gradients.AreSurelyFinite(*this, on.parallel())) {
+    LODESTAR_RETURN_IF_ERROR(gradients.KeepFinite(*this, update.nonfinite));
+  }
+  LODESTAR_RETURN_IF_ERROR(GatherRows(gradients.ids(), gradients.exempt(),
+                                      gradients.rows(), optimizer, allocate,
+                                      on.parallel()));
+  CountNonfiniteGradients(gradients.num_dropped());
+  return Status();
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the gradients of ",
+                           update.ids.size(), " ids.");
+}
+
+Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
+                                  Span<const bool> shared,
+                                  const void* gradients,
+                                  const AttachedOptimizer& optimizer,
+                                  const AllocateUpdate& allocate,
+                                  const ParallelFor* parallel) {
   std::vector<int64_t> indices;
   std::vector<int64_t> own_ids;
   SharedRows& shared_rows = table_.shared;
   SharedRows::Readers cold;
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (shared[i]) {
-      LODESTAR_RETURN_IF_ERROR(shared_rows.CheckNumber(ids[i], i));
+      LODESTAR_RETURN_IF_ERROR(
+          CheckSharedRowNumber(ids[i], i, shared_rows.count()));
       cold.push_back({static_cast<uint32_t>(ids[i]), i});
     } else {
       indices.push_back(i);
@@ -140,21 +147,20 @@ Status EmbeddingStore::GatherForUpdate(Span<const int64_t> ids,
     read(*shared_rows.rows(), row, row, k);
   }
   return Status();
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the gradients of ", ids.size(),
-                           " ids.");
 }
 
 Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
                                          const AttachedOptimizer& optimizer,
                                          int64_t next_step, bool* changed,
-                                         const ParallelFor* parallel) try {
-  LODESTAR_RETURN_IF_ERROR(CheckReplayed(optimizer));
+                                         const Execution& on) try {
+  const ParallelFor* const parallel = on.parallel();
+  LODESTAR_RETURN_IF_ERROR(optimizer.CheckUnfused());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
   const int64_t count = rows.ids.size();
   for (int64_t k = 0; k < count; ++k) {
     if (!rows.shared[k]) continue;
-    LODESTAR_RETURN_IF_ERROR(table_.shared.CheckNumber(rows.ids[k], k));
+    LODESTAR_RETURN_IF_ERROR(
+        CheckSharedRowNumber(rows.ids[k], k, table_.shared.count()));
   }
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);

@@ -32,12 +32,6 @@ void SharedRows::CopyValues(const SharedRows& from) {
   }
 }
 
-Status SharedRows::CheckNumber(int64_t id, int64_t i) const {
-  if (id >= 0 && id < count_) return Status();
-  return InvalidArgument("`ids[", i, "]` must be a shared row in [0, ", count_,
-                         "), got ", id, ".");
-}
-
 void SharedRows::Fill(uint32_t row) {
   rows_.DrawInto(initializer_, row, rows(), row);
   optimizer_.FillSlots(rows(), row);

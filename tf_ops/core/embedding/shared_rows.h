@@ -39,9 +39,6 @@ class SharedRows {
   // Copies from a table with equally many rows of the same type. Requires
   // exclusive access to this table's rows.
   void CopyValues(const SharedRows& from);
-  // Returns InvalidArgument if there is no shared row `id`, the i-th id of a
-  // call.
-  Status CheckNumber(int64_t id, int64_t i) const;
 
   // Pairs of shared row and index of an id that reads it, in ascending order.
   using Readers = std::vector<std::pair<uint32_t, int64_t>>;

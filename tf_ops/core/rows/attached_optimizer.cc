@@ -42,6 +42,12 @@ Status AttachedOptimizer::Check() const {
   return Status();
 }
 
+Status AttachedOptimizer::CheckUnfused() const {
+  if (unfused()) return Check();
+  return InvalidArgument("`optimizer` must be 'replay:' and a name, got '",
+                         name, "'.");
+}
+
 Status OtherOptimizerError(const AttachedOptimizer& held,
                            const AttachedOptimizer& applied) {
   if (held.name == applied.name) {

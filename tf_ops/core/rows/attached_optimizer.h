@@ -22,6 +22,8 @@ struct AttachedOptimizer {
   // computed outside of the store, with up to RowStore::kMaxSlots slots of
   // different names. Returns InvalidArgument for anything else.
   Status Check() const;
+  // Check, which also returns InvalidArgument for an update rule.
+  Status CheckUnfused() const;
   bool unfused() const { return name.compare(0, 7, "replay:") == 0; }
   bool has_slots() const { return !slot_names.empty(); }
   // Returns true if the slots of `other` can be used by this optimizer.

@@ -1,5 +1,8 @@
 #include "tf_ops/core/table/table.h"
 
+#include <atomic>
+
+#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/rows/admission_rule.h"
 
@@ -75,16 +78,33 @@ Status NonfiniteSharedRow(int64_t row) {
       row, "; no row was changed", kWhyNonfinite);
 }
 
+Status CheckAccumulates(RowType type) {
+  if (type == ComputeType(type)) return Status();
+  return InvalidArgument("rows of ", NameOf(type),
+                         " do not support gradient accumulation.");
+}
+
+Status SumOutOfRange(int64_t id) {
+  return InvalidArgument("the accumulated gradients of id ", id,
+                         " exceed half of the largest number; no row was "
+                         "changed.");
+}
+
+Status CheckSharedRowNumber(int64_t id, int64_t i, int64_t count) {
+  if (id >= 0 && id < count) return Status();
+  return InvalidArgument("`ids[", i, "]` must be a shared row in [0, ", count,
+                         "), got ", id, ".");
+}
+
+int64_t Table::NextNumber() {
+  static std::atomic<uint64_t> number{0};
+  return static_cast<int64_t>(Mix64(number.fetch_add(1)));
+}
+
 Status Table::ImportDelta(Span<const int64_t>, const EmbeddingRowsView&,
                           int64_t*, const Execution&) {
   return Status(StatusCode::kUnimplemented,
                 "a table in host memory reads incremental snapshots itself.");
-}
-
-Status UnsupportedOnGpu(const char* what) {
-  return Status(StatusCode::kUnimplemented,
-                StrCat("a table on a GPU does not support ", what,
-                       "; place the table on a CPU."));
 }
 
 }  // namespace lodestar

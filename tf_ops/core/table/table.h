@@ -4,9 +4,11 @@
 #ifndef LODESTAR_TF_OPS_CORE_TABLE_TABLE_H_
 #define LODESTAR_TF_OPS_CORE_TABLE_TABLE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -151,9 +153,44 @@ struct TableUpdate {
   int64_t next_step = 0;  // see Table::MoveStep
 };
 
+// K rows on their way through an update computed outside of the table. All
+// arrays have the type that rows are computed in.
+struct RowsForUpdate {
+  int64_t* ids = nullptr;
+  bool* shared = nullptr;       // the id is the number of a shared row
+  void* gradients = nullptr;    // [K, D]
+  void* values = nullptr;       // [K, D]
+  void* slots = nullptr;        // [S, K, D]
+  int64_t* versions = nullptr;  // unchanged while no one writes the row
+};
+
+// Updated rows on their way back.
+struct UpdatedRows {
+  Span<const int64_t> ids;
+  Span<const bool> shared;
+  Span<const int64_t> versions;
+  const void* values = nullptr;
+  const void* slots = nullptr;
+};
+
 // Errors for the gradients of an id, and for their sum by shared row.
 Status NonfiniteGradient(int64_t id);
 Status NonfiniteSharedRow(int64_t row);
+// Returns InvalidArgument if rows of `type` cannot be sums of gradients.
+Status CheckAccumulates(RowType type);
+// The error for a sum of gradients that is too large for further additions.
+Status SumOutOfRange(int64_t id);
+// If all `times` x `count` terms are within this limit, their sum is within a
+// quarter of the range, so it is finite without being computed.
+template <typename C>
+C LimitOfTerms(int64_t count, int64_t times = 1) {
+  return std::numeric_limits<C>::max() / 4 /
+         static_cast<C>(std::max<int64_t>(count, 1)) /
+         static_cast<C>(std::max<int64_t>(times, 1));
+}
+// Returns InvalidArgument if no shared row of `count` has number `id`, the i-th
+// id of a call.
+Status CheckSharedRowNumber(int64_t id, int64_t i, int64_t count);
 // End of the errors about such gradients.
 inline constexpr char kWhyNonfinite[] =
     ". The loss or a gradient was NaN or infinite. Look for NaN in labels, "
@@ -244,6 +281,31 @@ class Table {
   virtual Status CheckUpdate(const TableUpdate& update,
                              const AttachedOptimizer& optimizer,
                              int64_t additions, const Execution& on) const = 0;
+  // An update computed outside of the table (an unfused optimizer). Gathers the
+  // rows of unique ids with their gradients [N, D]; AssignIfUnchanged writes
+  // them back unless they were written in the meantime, and the caller repeats
+  // with those. Uses the ids, gradients and `nonfinite` of the update. shared:
+  // [N], whether the id is the number of a shared row, whose gradient is not
+  // checked.
+  //
+  // Attaches the optimizer as Update does, and drops and counts gradients of
+  // ids without a row. Sums gradients of ids that share a row. Calls
+  // allocate(K, out) for K rows before anything is written. Waits for the
+  // device. Returns InvalidArgument if the optimizer is not an unfused one or a
+  // shared row does not exist; otherwise the errors of Update.
+  using AllocateUpdate = std::function<Status(int64_t, RowsForUpdate*)>;
+  virtual Status GatherForUpdate(const TableUpdate& update,
+                                 Span<const bool> shared,
+                                 const AttachedOptimizer& optimizer,
+                                 const AllocateUpdate& allocate,
+                                 const Execution& on) = 0;
+  // Writes the rows that have not changed since. Sets changed[k] if row k had
+  // changed and was not written. Then moves the step to `next_step` as MoveStep
+  // does.
+  virtual Status AssignIfUnchanged(const UpdatedRows& rows,
+                                   const AttachedOptimizer& optimizer,
+                                   int64_t next_step, bool* changed,
+                                   const Execution& on) = 0;
   // Assigns rows; the last of equal ids wins, and existing optimizer slots are
   // kept. New ids bypass admission but are refused if the table has no room
   // under its cap.
@@ -359,15 +421,16 @@ class Table {
   virtual Status ExportParts(Exported what, EmbeddingRows* out,
                              const Execution& on) const = 0;
 
+  // A number that identifies the rows of a table in this process, unlike an
+  // address, which a later table may get. Evenly distributed.
+  static int64_t NextNumber();
+
  private:
   const int dim_;
   const RowType type_;
   TableStep* const step_;
   TableEvents* const events_;
 };
-
-// The error of a GPU table's method that only tables on a CPU implement.
-Status UnsupportedOnGpu(const char* what);
 
 }  // namespace lodestar
 

@@ -28,13 +28,19 @@ struct VariantHandle {
   bool Decode(tensorflow::VariantTensorData) { return false; }
 };
 
-// Outputs a scalar that holds `object`.
+// Outputs a scalar in host memory that holds `object`.
 template <typename Object>
 absl::Status OutputHandle(OpKernelContext* ctx, int output,
                           std::shared_ptr<Object> object) {
-  return OutputScalar(
-      ctx, output,
-      tensorflow::Variant(VariantHandle<Object>{std::move(object)}));
+  // Also for a kernel on a GPU, which must not declare it .HostMemory:
+  // TensorFlow would then copy it to the device where an op returns it.
+  tensorflow::AllocatorAttributes on_host;
+  on_host.set_on_host(true);
+  Tensor* tensor = nullptr;
+  LODESTAR_TRY(ctx->allocate_output(output, {}, &tensor, on_host));
+  tensor->scalar<tensorflow::Variant>()() =
+      VariantHandle<Object>{std::move(object)};
+  return absl::OkStatus();
 }
 
 // Returns InvalidArgument unless `tensor`, an input called `name`, is a scalar

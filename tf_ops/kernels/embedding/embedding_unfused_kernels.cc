@@ -1,14 +1,12 @@
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "tf_ops/core/embedding/embedding_store.h"
-#include "tf_ops/core/embedding/update_gradients.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
 #include "tf_ops/kernels/embedding/update_inputs.h"
 
 namespace lodestar {
@@ -24,44 +22,35 @@ absl::Status CheckPerId(OpKernelContext* ctx, int input, const char* name) {
                               " items, but there are ", count, " ids.");
 }
 
-class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
+class EmbeddingGatherForUpdateOp : public TableKernel {
  public:
   explicit EmbeddingGatherForUpdateOp(OpKernelConstruction* ctx)
-      : EmbeddingKernel(ctx) {
+      : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("slot_inits", &optimizer_.slot_inits));
     OP_REQUIRES_OK(ctx, ReadNonfinite(ctx, &nonfinite_));
   }
 
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+  absl::Status RunOn(const TableCall& call) override {
+    OpKernelContext* const ctx = call.ctx;
     LODESTAR_TRY(CheckPerId(ctx, 2, "shared"));
     TableUpdate update;
-    LODESTAR_TRY(ReadGradients(ctx->input(1), ctx->input(3), store, &update));
-    return WithTableName(ctx, Gather(ctx, update, store));
+    LODESTAR_TRY(
+        ReadGradients(ctx->input(1), ctx->input(3), call.table, &update));
+    update.nonfinite = nonfinite_;
+    const Status status = call.table->GatherForUpdate(
+        update, FlatSpan<bool>(ctx->input(2)), optimizer_,
+        [&](int64_t rows, RowsForUpdate* out) {
+          const absl::Status allocated =
+              Allocate(ctx, rows, call.table->dim(), out);
+          if (allocated.ok()) return Status();
+          return ResourceExhausted(std::string(allocated.message()));
+        },
+        call.on);
+    return WithTableName(ctx, ToTensorFlow(status));
   }
 
  private:
-  absl::Status Gather(OpKernelContext* ctx, const TableUpdate& update,
-                      EmbeddingStore* store) const {
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
-    UniqueGradients gradients(update.ids, FlatSpan<bool>(ctx->input(2)),
-                              update.gradients);
-    if (nonfinite_ != Nonfinite::kPass &&
-        !gradients.AreSurelyFinite(*store, &parallel)) {
-      LODESTAR_TRY(gradients.KeepFinite(*store, nonfinite_));
-    }
-    LODESTAR_TRY(store->GatherForUpdate(
-        gradients.ids(), gradients.exempt(), gradients.rows(), optimizer_,
-        [&](int64_t rows, RowsForUpdate* out) {
-          const absl::Status status = Allocate(ctx, rows, store->dim(), out);
-          if (status.ok()) return Status();
-          return ResourceExhausted(std::string(status.message()));
-        },
-        &parallel));
-    store->CountNonfiniteGradients(gradients.num_dropped());
-    return absl::OkStatus();
-  }
-
   absl::Status Allocate(OpKernelContext* ctx, int64_t count, int dim,
                         RowsForUpdate* out) const {
     const int64_t num_slots =
@@ -86,27 +75,28 @@ class EmbeddingGatherForUpdateOp : public EmbeddingKernel {
   Nonfinite nonfinite_ = Nonfinite::kRaise;
 };
 
-class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
+class EmbeddingAssignIfUnchangedOp : public TableKernel {
  public:
   explicit EmbeddingAssignIfUnchangedOp(OpKernelConstruction* ctx)
-      : EmbeddingKernel(ctx) {
+      : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ReadOptimizer(ctx, &optimizer_));
     // Only their number matters: the slots are attached already.
     optimizer_.slot_inits.resize(optimizer_.slot_names.size());
   }
 
-  absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) override {
+  absl::Status RunOn(const TableCall& call) override {
+    OpKernelContext* const ctx = call.ctx;
     LODESTAR_TRY(CheckPerId(ctx, 2, "shared"));
     LODESTAR_TRY(CheckPerId(ctx, 3, "versions"));
     LODESTAR_TRY(CheckRank(ctx->input(6), "next_step", 0));
     const int64_t count = ctx->input(1).NumElements();
     const int64_t num_slots =
         static_cast<int64_t>(optimizer_.slot_names.size());
-    const TensorShape rows_shape({count, store->dim()});
-    const TensorShape slots_shape({num_slots, count, store->dim()});
+    const TensorShape rows_shape({count, call.table->dim()});
+    const TensorShape slots_shape({num_slots, count, call.table->dim()});
     LODESTAR_TRY(CheckShape(ctx->input(4), "rows", rows_shape));
     LODESTAR_TRY(CheckShape(ctx->input(5), "slots", slots_shape));
-    LODESTAR_TRY(CheckUpdateDtype(ctx->input(4), "rows", *store));
+    LODESTAR_TRY(CheckUpdateDtype(ctx->input(4), "rows", *call.table));
     Tensor* changed = nullptr;
     LODESTAR_TRY(ctx->allocate_output(0, {count}, &changed));
     UpdatedRows rows;
@@ -115,11 +105,10 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
     rows.versions = FlatSpan<int64_t>(ctx->input(3));
     rows.values = RowData(ctx->input(4));
     rows.slots = RowData(ctx->input(5));
-    const ParallelFor parallel = IntraOpParallelFor(ctx);
     return WithTableName(
-        ctx, ToTensorFlow(store->AssignIfUnchanged(
+        ctx, ToTensorFlow(call.table->AssignIfUnchanged(
                  rows, optimizer_, ctx->input(6).scalar<int64_t>()(),
-                 changed->flat<bool>().data(), &parallel)));
+                 changed->flat<bool>().data(), call.on)));
   }
 
  private:
@@ -134,8 +123,11 @@ class EmbeddingAssignIfUnchangedOp : public EmbeddingKernel {
   AttachedOptimizer optimizer_;
 };
 
-LODESTAR_REGISTER(EmbeddingGatherForUpdate);
-LODESTAR_REGISTER(EmbeddingAssignIfUnchanged);
+LODESTAR_REGISTER_TABLE(EmbeddingGatherForUpdate, EmbeddingGatherForUpdateOp,
+                        .HostMemory("handle"));
+LODESTAR_REGISTER_TABLE(EmbeddingAssignIfUnchanged,
+                        EmbeddingAssignIfUnchangedOp,
+                        .HostMemory("handle").HostMemory("next_step"));
 
 }  // namespace
 }  // namespace lodestar

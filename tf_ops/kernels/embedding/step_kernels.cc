@@ -9,6 +9,7 @@
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/base/variant_handle.h"
 #include "tf_ops/kernels/embedding/embedding_kernel_util.h"
+#include "tf_ops/kernels/embedding/table_kernel.h"
 #include "tf_ops/kernels/steps/step_op.h"
 
 namespace lodestar {
@@ -59,8 +60,11 @@ absl::Status RunEndStep(OpKernelContext* ctx) {
   return status;
 }
 
-LODESTAR_REGISTER(BeginStep);
-LODESTAR_REGISTER_FUNCTION(EndStep);
+// For a step of tables on a GPU. The handle of the step is also in host memory;
+// see OutputHandle.
+LODESTAR_REGISTER_TABLE(BeginStep, BeginStepOp, .HostMemory("handles"));
+LODESTAR_REGISTER_TABLE(EndStep, FunctionKernel<RunEndStep>,
+                        .HostMemory("handles").HostMemory("next_steps"));
 
 }  // namespace
 }  // namespace lodestar

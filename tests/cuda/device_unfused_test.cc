@@ -1,0 +1,407 @@
+// Compares updates computed outside of a table on a GPU (unfused optimizers),
+// and checks of sums of gradients, with those of a table in host memory.
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda/checks.h"
+#include "tests/cuda/device_tables.h"
+#include "tests/cuda/outside_update.h"
+#include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/table_policies.h"
+#include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table.h"
+
+namespace lodestar {
+namespace {
+
+// Fewer ids, for a slow device.
+bool few = false;
+
+// Calls on a pair of tables.
+class Pair {
+ public:
+  Pair(int64_t dim, RowType type, Random* random,
+       const TablePolicies& policies = TablePolicies())
+      : tables(dim, type, "uniform", policies), random_(*random) {}
+
+  Ids SomeUnique(int64_t count) {
+    return UniqueOf(SomeIds(&random_, count, count));
+  }
+  void Assign(const Ids& ids, char byte) {
+    const std::vector<char> rows(ids.size() * tables.row_bytes(), byte);
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<char> device_rows(rows);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    ExpectOk(tables.device->InsertOrAssign({device_ids.data(), n},
+                                           device_rows.data(), tables.on),
+             "assign");
+    REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+    ExpectOk(tables.host->InsertOrAssign(ids, rows.data(), {}),
+             "assign on the host");
+  }
+  void Remove(const Ids& ids) {
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    int64_t removed = 0;
+    ExpectOk(tables.device->Remove({device_ids.data(), n}, &removed, tables.on),
+             "remove");
+    ExpectOk(tables.host->Remove(ids, &removed, {}), "remove on the host");
+  }
+  void RemoveAll() {
+    ExpectOk(tables.device->RemoveAll(tables.on), "remove all");
+    ExpectOk(tables.host->RemoveAll({}), "remove all on the host");
+  }
+  void Clear() {
+    ExpectOk(tables.device->Clear(tables.on), "clear");
+    ExpectOk(tables.host->Clear({}), "clear on the host");
+  }
+  void Evict(int64_t max_rows) {
+    EvictionPolicy policy;
+    policy.max_rows = max_rows;
+    int64_t got = 0;
+    int64_t wanted = 0;
+    ExpectOk(tables.device->Evict(policy, &got, tables.on), "evict");
+    ExpectOk(tables.host->Evict(policy, &wanted, {}), "evict on the host");
+    Expect(got == wanted, "evicted rows");
+  }
+  void Import(const EmbeddingRows& rows) {
+    const EmbeddingRowsView view = View(rows);
+    ExpectOk(tables.device->Import(view, tables.on), "import");
+    ExpectOk(tables.host->Import(view, {}), "import on the host");
+  }
+  // A call that changes rows.
+  void Write(int64_t batch) {
+    const Ids ids = SomeUnique(batch);
+    switch (Draw(&random_, 0, 4)) {
+      case 0:
+        return Assign(ids, 1);
+      case 1:
+        return Remove(ids);
+      case 2:
+        // Removes the rows and creates them again, most of them elsewhere.
+        Remove(ids);
+        return Assign({ids.rbegin(), ids.rend()}, 2);
+      case 3:
+        tables.device->SetStep(tables.device->step() + 1);
+        tables.host->SetStep(tables.host->step() + 1);
+        return Evict(batch);
+      default:
+        return tables.FindOrInsert(ids, true, false, "lookup");
+    }
+  }
+
+  Tables tables;
+
+ private:
+  Random& random_;
+};
+
+// Calls test(C()) for the type C that rows of `type` are computed in.
+template <typename Test>
+void ForType(RowType type, const Test& test) {
+  ComputeType(type) == RowType::kFloat64 ? test(double{}) : test(float{});
+}
+
+// Two updates at a time, with writers in between.
+void TestInterleaved(Random* random) {
+  const int64_t batch = few ? 70 : 2000;
+  for (const auto& [dim, type, slots, shared_rows] :
+       {std::tuple<int64_t, RowType, int, int64_t>{5, RowType::kFloat32, 2, 0},
+        {40, RowType::kFloat32, 4, 7},
+        {8, RowType::kFloat64, 1, 3},
+        {3, RowType::kFloat16, 3, 0},
+        {16, RowType::kBFloat16, 0, 2},
+        {1, RowType::kFloat64, 0, 0}}) {
+    const std::string what = "dim " + std::to_string(dim) + ", " + NameOf(type);
+    TablePolicies policies;
+    policies.shared_rows = shared_rows;
+    Pair pair(dim, type, random, policies);
+    pair.tables.FindOrInsert(pair.SomeUnique(batch), true, true, what);
+    const AttachedOptimizer optimizer = Unfused(slots);
+    ForType(type, [&](auto zero) {
+      using C = decltype(zero);
+      OutsideUpdate<C> first(&pair.tables, optimizer);
+      OutsideUpdate<C> second(&pair.tables, optimizer);
+      for (int step = 0; step < (few ? 6 : 20); ++step) {
+        first.Gather(pair.SomeUnique(batch), random, what);
+        if (step % 2 == 0) {
+          second.Gather(pair.SomeUnique(batch), random, what + ", second");
+        }
+        if (step % 3 != 0) pair.Write(batch);
+        first.Finish(what);
+        if (step % 2 == 0) second.Finish(what + ", second");
+        pair.tables.ExpectSameTable(what);
+      }
+      first.Gather({}, random, what + ", no ids");
+      first.Finish(what + ", no ids");
+    });
+    EmbeddingStats got, wanted;
+    ExpectOk(pair.tables.device->ReadStats(&got, pair.tables.on), what);
+    ExpectOk(pair.tables.host->ReadStats(&wanted, {}), what);
+    Expect(got.count(Event::kGradientsDropped) ==
+               wanted.count(Event::kGradientsDropped),
+           what + ": dropped gradients");
+  }
+}
+
+// What counts as a change.
+void TestChanged(Random* random) {
+  Pair pair(4, RowType::kFloat32, random);
+  OutsideUpdate<float> update(&pair.tables, Unfused(1));
+  const Ids ids = {1, 2, 3, 4};
+  const auto expect = [&](size_t changed, const std::string& what) {
+    Expect(update.Assign(what).size() == changed, what);
+    pair.tables.ExpectSameTable(what);
+  };
+  pair.Assign(ids, 1);
+  update.Gather(ids, random, "gather");
+  expect(0, "nothing");
+  expect(4, "an assignment of the same rows");
+  update.Gather(ids, random, "gather");
+  pair.Remove({2});
+  pair.Assign({2}, 1);
+  expect(1, "a row that was created again");
+  update.Gather(ids, random, "gather");
+  pair.Remove({2, 3});
+  pair.Assign({3}, 1);
+  pair.Assign({2}, 1);
+  expect(2, "rows that were created elsewhere");
+  EmbeddingRows rows;
+  ExpectOk(pair.tables.host->Export(true, &rows, {}), "export");
+  update.Gather(ids, random, "gather");
+  pair.Import(rows);
+  expect(4, "an import");
+  update.Gather(ids, random, "gather");
+  pair.RemoveAll();
+  pair.Assign(ids, 1);
+  expect(4, "all rows created again");
+  update.Gather(ids, random, "gather");
+  pair.Clear();
+  expect(4, "a cleared table");
+  pair.Assign(ids, 1);
+  update.Gather(ids, random, "gather");
+  pair.tables.FindOrInsert({1, 2, 7}, false, false, "a lookup");
+  expect(0, "a lookup");
+
+  // Rows of a table that was replaced, by one with the same optimizer and by
+  // one without.
+  for (const bool with_slots : {true, false}) {
+    update.Gather(ids, random, "gather");
+    ExpectOk(pair.tables.host->Export(with_slots, &rows, {}), "export");
+    std::unique_ptr<Table> device, host;
+    const EmbeddingRowsView view = View(rows);
+    ExpectOk(
+        pair.tables.device->CreateReplacement(view, pair.tables.on, &device),
+        "replacement");
+    ExpectOk(pair.tables.host->CreateReplacement(view, {}, &host),
+             "replacement on the host");
+    pair.tables.device.reset(static_cast<DeviceStore*>(device.release()));
+    pair.tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+    expect(4, "a replaced table");
+  }
+}
+
+// A gradient of an id without a row trains a shared row, together with the
+// shared row's own.
+void TestShared(Random* random) {
+  TablePolicies policies;
+  policies.shared_rows = 2;
+  Pair pair(3, RowType::kFloat32, random, policies);
+  OutsideUpdate<float> update(&pair.tables, Unfused(2));
+  pair.Assign({10, 11}, 1);
+  const Ids ids = {0, 10, 1, 20, 21, 22, 11};
+  const std::vector<char> shared = {1, 0, 1, 0, 0, 0, 0};
+  std::vector<float> gradients(ids.size() * 3);
+  for (float& g : gradients) g = static_cast<float>(Draw(random, -99, 99)) / 7;
+  update.Gather(ids, shared, gradients, Nonfinite::kRaise, "shared");
+  OutsideUpdate<float> other(&pair.tables, Unfused(2));
+  other.Gather({30, 31, 32, 10}, random, "shared, others");
+  other.Finish("shared, others");
+  update.Finish("shared");
+  pair.tables.ExpectSameTable("shared");
+  update.Gather(ids, random, "shared");
+  pair.Clear();
+  update.Finish("cleared");
+  pair.tables.ExpectSameTable("cleared");
+  // A replaced table on the host, whose rows have all changed.
+  EmbeddingRows rows;
+  ExpectOk(pair.tables.host->Export(true, &rows, {}), "export");
+  update.Gather(ids, random, "gather");
+  int64_t removed = 0;
+  ExpectOk(
+      pair.tables.device->ImportDelta({}, View(rows), &removed, pair.tables.on),
+      "delta");
+  std::unique_ptr<Table> host;
+  ExpectOk(pair.tables.host->CreateReplacement(View(rows), {}, &host),
+           "replacement on the host");
+  pair.tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+  update.Finish("a delta");
+  pair.tables.ExpectSameTable("a delta");
+  for (const int64_t number : {-1, 2}) {
+    update.Gather({0, number}, {1, 1}, std::vector<float>(6, 1.0f),
+                  Nonfinite::kPass, "no such shared row");
+    Expect(!update.status.ok(), "no such shared row");
+  }
+}
+
+void TestNonfinite(Random* random) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kLarge = std::numeric_limits<float>::max() * 0.75f;
+  for (const int64_t shared_rows : {0, 2}) {
+    TablePolicies policies;
+    policies.shared_rows = shared_rows;
+    Pair pair(3, RowType::kFloat32, random, policies);
+    OutsideUpdate<float> update(&pair.tables, Unfused(1));
+    pair.Assign({10, 11, 12, 13}, 1);
+    const char exempt = shared_rows > 0;
+    const Ids ids = {10, 11, 0, 12, 20, 21, 22, 23, 13};
+    const std::vector<char> shared = {0, 0, exempt, 0, 0, 0, 0, 0, 0};
+    for (int round = 0; round < 5; ++round) {
+      std::vector<float> gradients(ids.size() * 3, 0.5f);
+      const auto at = [&](int i) -> float& { return gradients[i * 3 + 1]; };
+      if (round % 2 == 1) at(1) = std::numeric_limits<float>::quiet_NaN();
+      if (round >= 2) at(2) = kInfinity;
+      if (round >= 3) at(4) = at(5) = at(6) = at(7) = kLarge;
+      if (round == 4) at(8) = -kInfinity;
+      for (const Nonfinite nonfinite :
+           {Nonfinite::kRaise, Nonfinite::kSkip, Nonfinite::kPass}) {
+        const std::string what = "round " + std::to_string(round) + ", " +
+                                 std::to_string(shared_rows) + " shared";
+        update.Gather(ids, shared, gradients, nonfinite, what);
+        if (update.status.ok()) update.Finish(what);
+        EmbeddingStats got, wanted;
+        ExpectOk(pair.tables.device->ReadStats(&got, pair.tables.on), what);
+        ExpectOk(pair.tables.host->ReadStats(&wanted, {}), what);
+        Expect(got.count(Event::kNonfiniteGradients) ==
+                   wanted.count(Event::kNonfiniteGradients),
+               what + ": skipped gradients");
+        // NaN differs from itself.
+        if (nonfinite == Nonfinite::kSkip && round < 2) {
+          pair.tables.ExpectSameTable(what);
+        }
+        pair.Clear();
+        pair.Assign({10, 11, 12, 13}, 1);
+      }
+    }
+  }
+}
+
+// Errors leave the table without an optimizer.
+void TestErrors(Random* random) {
+  LimitedAllocator allocator(int64_t{1} << 40);
+  Tables tables(4, RowType::kFloat32, "uniform", TablePolicies(), &allocator);
+  tables.FindOrInsert({1, 2, 3}, true, true, "lookup");
+  OutsideUpdate<float> fused(&tables, AttachedOptimizer{"sgd", {}, {}});
+  fused.Gather({1}, random, "a fused optimizer");
+  Expect(!fused.status.ok(), "a fused optimizer");
+  const Ids ids = {1, 2};
+  const std::vector<float> gradients(8, 1.0f);
+  const std::vector<char> shared(2, 0);
+  const DeviceBuffer<int64_t> device_ids(ids);
+  const DeviceBuffer<float> device_gradients(gradients);
+  const DeviceBuffer<char> device_shared(shared);
+  TableUpdate update;
+  update.table = tables.device.get();
+  update.ids = {device_ids.data(), 2};
+  update.gradients = device_gradients.data();
+  const auto gather = [&](bool allocates) {
+    return tables.device->GatherForUpdate(
+        update, {reinterpret_cast<const bool*>(device_shared.data()), 2},
+        Unfused(2),
+        [&](int64_t, RowsForUpdate*) {
+          return allocates ? Status() : ResourceExhausted("no memory");
+        },
+        tables.on);
+  };
+  ExpectError(gather(false), StatusCode::kResourceExhausted, "no memory");
+  allocator.Allow(allocator.used());
+  ExpectError(gather(true), StatusCode::kResourceExhausted, "optimizer slots");
+  allocator.Allow(int64_t{1} << 40);
+  tables.ExpectSameTable("after errors");
+  OutsideUpdate<float> works(&tables, Unfused(3));
+  works.Gather(ids, random, "works");
+  works.Finish("works");
+  tables.ExpectSameTable("after an update");
+  OutsideUpdate<float> other(&tables, Unfused(2));
+  other.Gather(ids, random, "another optimizer");
+  Expect(!other.status.ok(), "another optimizer");
+}
+
+// Checks of sums to which gradients are added.
+template <typename C>
+void CheckSums(RowType type, Random* random) {
+  const std::string what = std::string("sums of ") + NameOf(type);
+  Pair pair(3, type, random);
+  pair.tables.FindOrInsert({1, 2, 3}, true, true, what);
+  const C most = std::numeric_limits<C>::max();
+  std::vector<C> rows(9, C{1});
+  if (type == ComputeType(type)) {
+    rows[4] = most / 4;
+    const Ids ids = {1, 2, 3};
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<C> device_rows(rows);
+    ExpectOk(pair.tables.device->InsertOrAssign(
+                 {device_ids.data(), 3}, device_rows.data(), pair.tables.on),
+             what);
+    REQUIRE_CUDA(cudaStreamSynchronize(pair.tables.stream));
+    ExpectOk(pair.tables.host->InsertOrAssign(ids, rows.data(), {}), what);
+  }
+  const Ids ids = {9, 2, 1, 2, 8};
+  const DeviceBuffer<int64_t> device_ids(ids);
+  const AttachedOptimizer sgd = {"sgd", {}, {}};
+  int64_t errors = 0;
+  for (const C large : {C{1}, most / 100, most / 30, most / 15, most / 8,
+                        most / 3, most, std::numeric_limits<C>::infinity()}) {
+    for (const int64_t additions : {0, 1, 4}) {
+      for (int at = 0; at < 5; ++at) {
+        std::vector<C> gradients(15, C{1});
+        gradients[at * 3 + 1] = large;
+        if (at == 3) gradients[4] = large;
+        const DeviceBuffer<C> device_gradients(gradients);
+        TableUpdate update;
+        update.table = pair.tables.device.get();
+        update.ids = {device_ids.data(), 5};
+        update.gradients = device_gradients.data();
+        const Status got = pair.tables.device->CheckUpdate(
+            update, sgd, additions, pair.tables.on);
+        update.table = pair.tables.host.get();
+        update.ids = ids;
+        update.gradients = gradients.data();
+        const Status wanted =
+            pair.tables.host->CheckUpdate(update, sgd, additions, {});
+        Expect(got.message() == wanted.message(), what + ": '" + got.message() +
+                                                      "', wanted '" +
+                                                      wanted.message() + "'");
+        errors += !wanted.ok();
+      }
+    }
+  }
+  Expect(errors > 10, what + ": some errors");
+}
+
+void TestSums(Random* random) {
+  CheckSums<float>(RowType::kFloat32, random);
+  CheckSums<double>(RowType::kFloat64, random);
+  CheckSums<float>(RowType::kFloat16, random);
+}
+
+}  // namespace
+}  // namespace lodestar
+
+int main(int argc, char** argv) {
+  using namespace lodestar;
+  return RunTests(argc, argv,
+                  {{"interleaved", TestInterleaved},
+                   {"changed", TestChanged},
+                   {"shared", TestShared},
+                   {"nonfinite", TestNonfinite},
+                   {"errors", TestErrors},
+                   {"sums", TestSums}},
+                  &few);
+}
