@@ -265,7 +265,7 @@ check_cuda() {
     say "CUDA: CPU kernels only: this machine has no NVIDIA GPU;" \
       "--cuda on builds CUDA kernels for another machine"
   elif ! find_cuda; then
-    [[ $cuda != on ]] || stop 1 "--cuda on, but $refused (docs/gpus.md)"
+    [[ $cuda != on ]] || stop 1 "--cuda on, but $refused (docs/install.md)"
     [[ $cuda == install ]] || say "CUDA: CPU kernels only: $refused"
   fi
 }
@@ -277,7 +277,7 @@ install_cuda() {
   quietly .venv/bin/python3 -m pip install -q --disable-pip-version-check \
     --no-input --no-cache-dir --only-binary :all: $CUDA_PACKAGES ||
     stop 1 "pip could not install the toolkit (above)."
-  find_cuda || stop 1 "--cuda install, but $refused (docs/gpus.md)"
+  find_cuda || stop 1 "--cuda install, but $refused (docs/install.md)"
 }
 
 find_python() {

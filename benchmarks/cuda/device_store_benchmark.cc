@@ -18,8 +18,8 @@
 
 #include "tests/cuda/device_buffer.h"
 #include "tf_ops/core/base/hash.h"
-#include "tf_ops/core/device/device_batch.h"
-#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/batch/device_batch.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 #include "tf_ops/core/device/device_store.h"
 
 namespace lodestar {

@@ -2,7 +2,7 @@
 // input. Needs neither Bazel nor TensorFlow (see docs/internals/kernels.md).
 // Skipped without a device.
 
-#include "tf_ops/core/device/device_collection.h"
+#include "tf_ops/core/device/batch/device_collection.h"
 
 #include <cuda_runtime.h>
 
@@ -20,9 +20,9 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/device/device_csr.h"
-#include "tf_ops/core/device/device_features.h"
-#include "tf_ops/core/device/staging_buffer.h"
+#include "tf_ops/core/device/batch/device_csr.h"
+#include "tf_ops/core/device/batch/device_features.h"
+#include "tf_ops/core/device/batch/staging_buffer.h"
 
 namespace lodestar {
 namespace {

@@ -2,7 +2,7 @@
 // random input. Needs neither Bazel nor TensorFlow (see
 // docs/internals/kernels.md). Skipped without a device.
 
-#include "tf_ops/core/device/device_partition.h"
+#include "tf_ops/core/device/batch/device_partition.h"
 
 #include <cuda_runtime.h>
 

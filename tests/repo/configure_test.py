@@ -201,7 +201,7 @@ def test_packages_of_cuda_12_have_no_nvcc(clone):
     assert clone.error("--cuda=on") == (
         1,
         "configure.sh: --cuda on, but pip's nvidia-cuda-nvcc-cu12 has no nvcc "
-        "program (docs/gpus.md)\n",
+        "program (docs/install.md)\n",
     )
 
 
@@ -223,7 +223,7 @@ def test_missing_parts_of_a_toolkit_are_named(clone, part):
     path = f"{root}/bin:{clone.bin}"
     assert clone.error("--cuda=on", PATH=path) == (
         1,
-        f"configure.sh: --cuda on, but {lacks} (docs/gpus.md)\n",
+        f"configure.sh: --cuda on, but {lacks} (docs/install.md)\n",
     )
     assert clone.cuda() == (f"CPU kernels only: {lacks}", "", "")
 

@@ -133,7 +133,7 @@ def _headers_of_core():
     return {
         f"{path.parent.name}/{path.stem}": checkout.label(path)
         for path in checkout.files(".h", under="tf_ops/core")
-        if path.parent.name != _ON_GPU
+        if _ON_GPU not in path.parts
     }
 
 

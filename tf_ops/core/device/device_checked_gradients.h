@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/device/device_batch.h"
-#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/batch/device_batch.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/table/table.h"

@@ -7,8 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "tf_ops/core/device/batch/device_batch.h"
 #include "tf_ops/core/device/device_admission.h"
-#include "tf_ops/core/device/device_batch.h"
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/core/device/device_rows.h"

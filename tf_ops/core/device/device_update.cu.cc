@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/batch/device_batch.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 #include "tf_ops/core/device/device_checked_gradients.h"
-#include "tf_ops/core/device/device_gradient.h"
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
 #include "tf_ops/core/device/device_rows.h"

@@ -13,8 +13,8 @@
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/device/device_collection.h"
-#include "tf_ops/core/device/device_features.h"
+#include "tf_ops/core/device/batch/device_collection.h"
+#include "tf_ops/core/device/batch/device_features.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_collection_counters.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tf_ops/core/device/device_partition.h"
+#include "tf_ops/core/device/batch/device_partition.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/table_kernel.h"

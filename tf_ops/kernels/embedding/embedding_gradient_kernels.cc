@@ -15,8 +15,8 @@
 #include "tf_ops/kernels/embedding/unique_ids.h"
 
 #if LODESTAR_CUDA
-#include "tf_ops/core/device/device_batch.h"
-#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/batch/device_batch.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 #endif
 
 namespace lodestar {

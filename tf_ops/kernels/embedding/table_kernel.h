@@ -20,7 +20,7 @@
 #if LODESTAR_CUDA
 #include <optional>
 
-#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #endif

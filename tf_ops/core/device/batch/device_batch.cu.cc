@@ -1,4 +1,4 @@
-#include "tf_ops/core/device/device_batch.h"
+#include "tf_ops/core/device/batch/device_batch.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tf_ops/core/device/device_partition.h"
+#include "tf_ops/core/device/batch/device_partition.h"
 
 #include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/base/pack.h"

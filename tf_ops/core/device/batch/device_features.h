@@ -1,12 +1,12 @@
 // Converts the features of a CollectionBatch for DeviceCollection.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_FEATURES_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_FEATURES_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_FEATURES_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_FEATURES_H_
 
 #include <vector>
 
 #include "tf_ops/core/collection/embedding_collection.h"
-#include "tf_ops/core/device/device_collection.h"
+#include "tf_ops/core/device/batch/device_collection.h"
 
 namespace lodestar {
 
@@ -37,4 +37,4 @@ inline std::vector<DeviceCollection::Feature> DeviceFeatures(
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_FEATURES_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_FEATURES_H_

@@ -2,8 +2,8 @@
 // format: ids ("values"), the start of each bag among them ("row offsets"),
 // weights and padding.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_CSR_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_CSR_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_CSR_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_CSR_H_
 
 #include <cuda_runtime.h>
 
@@ -153,4 +153,4 @@ class DeviceCsr {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_CSR_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_CSR_H_

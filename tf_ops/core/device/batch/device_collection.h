@@ -2,8 +2,8 @@
 // are pooled on the device that stores their rows; features with one id per
 // example skip the pooling.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_COLLECTION_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_COLLECTION_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_COLLECTION_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_COLLECTION_H_
 
 #include <cuda_runtime.h>
 
@@ -14,8 +14,8 @@
 #include "tf_ops/core/base/combiner.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/device/device_batch.h"
-#include "tf_ops/core/device/device_csr.h"
+#include "tf_ops/core/device/batch/device_batch.h"
+#include "tf_ops/core/device/batch/device_csr.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -119,4 +119,4 @@ class DeviceCollection {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_COLLECTION_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_COLLECTION_H_

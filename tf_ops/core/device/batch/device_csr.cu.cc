@@ -1,9 +1,9 @@
-#include "tf_ops/core/device/device_csr.h"
+#include "tf_ops/core/device/batch/device_csr.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "tf_ops/core/device/staging_buffer.h"
+#include "tf_ops/core/device/batch/staging_buffer.h"
 
 namespace lodestar {
 

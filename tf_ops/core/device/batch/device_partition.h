@@ -1,7 +1,7 @@
 // DevicePartition: IdParts for ids and rows in device memory.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_PARTITION_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_PARTITION_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_PARTITION_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_PARTITION_H_
 
 #include <cuda_runtime.h>
 
@@ -38,4 +38,4 @@ class DevicePartition {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_PARTITION_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_PARTITION_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/core/device/staging_buffer.h"
+#include "tf_ops/core/device/batch/staging_buffer.h"
 
 #include <algorithm>
 #include <map>

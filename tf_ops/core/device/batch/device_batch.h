@@ -1,7 +1,7 @@
 // DeviceBatch: deduplicates the ids of a batch in device memory.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_BATCH_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_BATCH_H_
 
 #include <cuda_runtime.h>
 
@@ -53,4 +53,4 @@ class DeviceBatch {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_BATCH_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_BATCH_H_

@@ -1,8 +1,8 @@
-#include "tf_ops/core/device/device_collection.h"
+#include "tf_ops/core/device/batch/device_collection.h"
 
 #include <algorithm>
 
-#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 #include "tf_ops/core/device/device_launch.h"
 
 namespace lodestar {

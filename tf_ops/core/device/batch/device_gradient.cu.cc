@@ -1,4 +1,4 @@
-#include "tf_ops/core/device/device_gradient.h"
+#include "tf_ops/core/device/batch/device_gradient.h"
 
 #include <cmath>
 #include <limits>

@@ -1,7 +1,7 @@
 // Gradients in device memory: sums by id, and checks for non-finite values.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_GRADIENT_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_GRADIENT_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_GRADIENT_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_GRADIENT_H_
 
 #include <cuda_runtime.h>
 
@@ -70,4 +70,4 @@ Status RoundNumbers(const DeviceStream& on, RowType type, const float* numbers,
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_DEVICE_GRADIENT_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_DEVICE_GRADIENT_H_

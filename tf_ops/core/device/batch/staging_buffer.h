@@ -1,7 +1,7 @@
 // StagingBuffer: host memory through which batches are sent to a device.
 
-#ifndef LODESTAR_TF_OPS_CORE_DEVICE_STAGING_BUFFER_H_
-#define LODESTAR_TF_OPS_CORE_DEVICE_STAGING_BUFFER_H_
+#ifndef LODESTAR_TF_OPS_CORE_DEVICE_BATCH_STAGING_BUFFER_H_
+#define LODESTAR_TF_OPS_CORE_DEVICE_BATCH_STAGING_BUFFER_H_
 
 #include <cuda_runtime.h>
 
@@ -65,4 +65,4 @@ class StagingBuffer final : public DeviceAllocator {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_DEVICE_STAGING_BUFFER_H_
+#endif  // LODESTAR_TF_OPS_CORE_DEVICE_BATCH_STAGING_BUFFER_H_
