@@ -183,7 +183,7 @@ def named_inputs(
         op: The op. Inputs after the weights are left out.
         attrs: `feature_attrs` of the op.
         *of_tables: Names of its first inputs, with one item per table.
-        gradients: Whether those of the features' rows follow.
+        gradients: Whether gradients of the features' rows follow.
     """
     features = len(attrs["names"])
     lengths = dict.fromkeys(of_tables, op.get_attr("T"))
