@@ -64,12 +64,17 @@ def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
             first = table.workers.index
         for number, part in enumerate(table.parts, first):
             handle = part.resource_handle
-            device = tf.DeviceSpec.from_string(handle.device)
-            cpu = device.replace(device_type="CPU", device_index=0)
-            by_task.setdefault(cpu.to_string(), []).append(
+            by_task.setdefault(_cpu_of_task(handle.device), []).append(
                 PlacedPart(name, number, count, handle)
             )
     return [Place(*item) for item in sorted(by_task.items())]
+
+
+def _cpu_of_task(device: str) -> str:
+    """Returns the first CPU of the task that has `device`."""
+    spec = tf.DeviceSpec.from_string(device)
+    cpu: str = spec.replace(device_type="CPU", device_index=0).to_string()
+    return cpu
 
 
 def part_count(table: EmbeddingVariable) -> int:

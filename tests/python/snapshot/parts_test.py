@@ -15,12 +15,25 @@ import lodestar
 from lodestar import snapshot
 from lodestar._library import gen_ops
 from lodestar.ops import snapshot_ops
-from lodestar.snapshot import saving
+from lodestar.snapshot import places, saving
 from lodestar.snapshot.__main__ import main
 from lodestar.snapshot.folder import SnapshotFolder
 
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:2"]
 IDS = [*range(100), 2**62, -5]
+
+
+@pytest.fixture(autouse=True, params=["one task", "a task per device"])
+def tasks(request, monkeypatch):
+    """Lets the devices of this process also stand for tasks of a cluster."""
+    if request.param != "one task":
+        monkeypatch.setattr(places, "_cpu_of_task", lambda device: device)
+    return request.param
+
+
+several_tasks = pytest.mark.parametrize(
+    "tasks", ["a task per device"], indirect=True
+)
 
 
 def in_parts(devices, name="t", **options):
@@ -258,6 +271,7 @@ def part_size(part):
     return int(part.call(gen_ops.lodestar_embedding_size))
 
 
+@several_tasks
 def test_a_part_that_cannot_be_written_leaves_no_version(path, monkeypatch):
     table = in_parts(DEVICES)
     fill(table, IDS)
@@ -308,6 +322,7 @@ def test_a_process_that_dies_between_parts_has_committed_nothing(
     snapshot.verify(path)
 
 
+@several_tasks
 def test_a_folder_that_is_not_shared_is_reported(path, monkeypatch):
     table = in_parts(DEVICES[:2])
     original = snapshot_ops.write
@@ -328,6 +343,7 @@ def test_a_folder_that_is_not_shared_is_reported(path, monkeypatch):
     assert snapshot.versions(path) == []
 
 
+@several_tasks
 def test_a_partial_restore_names_the_restored_parts(path, two, monkeypatch):
     new = in_parts(DEVICES)
     fill(new, [7])
