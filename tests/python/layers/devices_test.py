@@ -166,22 +166,28 @@ def test_a_table_that_the_step_leaves_out_is_noticed():
         optimizer.apply([gradient], [dense])
 
 
-def test_exports_raise_with_advice(tmp_path):
-    model = model_of(devices=DEVICES)
+@pytest.mark.parametrize("combiner", ["mean", "max", None])
+def test_exports_score_like_the_model(tmp_path, combiner):
+    rng = np.random.default_rng(7)
+    ids = tf.constant(rng.integers(0, 30, (20, 3)), tf.int64)
+    layers = keras.Input([3], dtype="int64", name="ids")
+    embed = lodestar.layers.DynamicEmbedding(
+        4, combiner=combiner, devices=DEVICES, seed=(1, 2), name="embed"
+    )
+    model = keras.Model(
+        layers, keras.layers.Dense(1)(keras.layers.Flatten()(embed(layers)))
+    )
     model.compile(wrap(), "mse")
-    fit(model, np.random.default_rng(7))
-    for export in (
-        lodestar.export.save,
-        lodestar.export.save_plain,
-    ):
-        with pytest.raises(NotImplementedError, match="made without `devices`"):
-            export(model, tmp_path / "s")
-    # The path that the message names.
-    lodestar.snapshot.save(tmp_path / "n", model)
-    plain = model_of()
-    lodestar.snapshot.restore(tmp_path / "n", plain)
-    there = model.get_layer("embed").table.export()
-    here = plain.get_layer("embed").table.export()
-    np.testing.assert_array_equal(here.ids, there.ids)
-    np.testing.assert_array_equal(here.rows, there.rows)
-    lodestar.export.save(plain, tmp_path / "s")
+    model.fit(ids[:10], np.ones([10, 1]), verbose=0)
+    wanted = model.predict(ids, verbose=0)
+    lodestar.export.save(model, tmp_path / "ours", from_rows=True)
+    lodestar.export.save_plain(model, tmp_path / "plain")
+    for kind in ("ours", "plain"):
+        loaded = tf.saved_model.load(tmp_path / kind)
+        (found,) = loaded.signatures["serving_default"](ids=ids).values()
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    # Numbers of the table are sums over its parts.
+    numbers = lodestar.serving.openmetrics(
+        tf.saved_model.load(tmp_path / "ours")
+    )
+    assert f'rows{{table="embed"}} {int(embed.table.size())}' in numbers
