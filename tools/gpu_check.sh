@@ -17,7 +17,7 @@ logs=${1:-gpu_check}
 mkdir -p "$logs"
 logs=$(cd "$logs" && pwd)
 export PYTHONPATH="$PWD/python:$PWD/tests/python:$PWD/benchmarks:${PYTHONPATH:-}"
-export LODESTAR_EMULATED_GPUS=2 PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1
 summary="$logs/summary"
 : > "$summary"
 
@@ -38,6 +38,8 @@ device=/GPU:0
 if [ "${gpus:-0}" -eq 0 ]; then
   size=--small
   device=/CPU:0
+else
+  export LODESTAR_EMULATED_GPUS=2
 fi
 
 step training_benchmark 200 "$python" benchmarks/cuda/training_benchmark.py --runs 100 --device "$device" $size
