@@ -153,7 +153,7 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
     if gpu is None:
         pieces = [(merge_duplicates(gradient), "CPU")]
     else:
-        # Lookups have summed their rows by id. Parts sum those of several lookups.
+        # Each lookup has summed its rows by id. Parts sum over several lookups.
         pieces = [(x, _gpu_of(x.values) or gpu) for x in _pieces(gradient)]
     divided = []
     for piece, device in pieces:
@@ -193,7 +193,7 @@ def _gpu_of(tensor: tf.Tensor) -> str | None:
 
 
 def _pieces(gradient: tf.IndexedSlices) -> list[tf.IndexedSlices]:
-    """Splits a gradient that was concatenated from those of several lookups.
+    """Splits a gradient that was concatenated from several lookups' gradients.
 
     In a graph, each piece then stays on the GPU that computed it, and the
     concatenation is pruned. An eager gradient is already on one device.

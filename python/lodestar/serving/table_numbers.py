@@ -44,7 +44,7 @@ def of_loaded(loaded: Any) -> TableNumbers:
 
 
 def handles_of(table: Any) -> list[tf.Tensor]:
-    """Returns the handles of a loaded table's parts; empty if it has none."""
+    """Returns the handles of a loaded table's parts; empty without parts."""
     # With a single part, and in older SavedModels, the table itself is its rows.
     parts = [getattr(table, "rows", table)]
     while (part := getattr(table, f"rows_{len(parts)}", None)) is not None:

@@ -1,6 +1,6 @@
 """Copies tables at one point in time and writes them while training continues.
 
-Each device copies and writes its own tables and parts of tables.
+Each task copies and writes its own tables and parts of tables.
 """
 
 import _thread

@@ -54,7 +54,7 @@ def some_gradient(rng, dtype=tf.float32):
 
 
 def assert_same(a, b, tolerance=1e-5):
-    """Checks that two tables are equal, but for rounding of dense ops."""
+    """Checks that two tables are equal, except for rounding of dense ops."""
     a, b = a.export_all(), b.export_all()
     assert a.keys() == b.keys()
     for name in a:

@@ -1,4 +1,4 @@
-"""Snapshots of tables in GPU memory: while training goes on, and across devices."""
+"""Snapshots of tables in GPU memory, during training and across devices."""
 
 import emulated
 
@@ -63,7 +63,7 @@ def test_snapshots_move_between_devices(tmp_path, saved_on, restored_on):
     assert info.kind == "full"
     lodestar.snapshot.restore(tmp_path, restored)
     assert_same(content(restored), content(saved))
-    # Both go on in the same way, with the optimizer's slots.
+    # Both train further in the same way, with the optimizer's slots.
     for one in (saved, restored):
         train(one, np.random.default_rng(4))
     np.testing.assert_allclose(
