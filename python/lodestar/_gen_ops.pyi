@@ -1001,6 +1001,14 @@ def lodestar_norm_dataset(
 ) -> tf.Tensor: ...
 
 
+def lodestar_pack_tensors(
+    tensors: Sequence[tf.Tensor],
+    width: tf.Tensor,
+    num_parts: int = 1,
+    name: str | None = None,
+) -> tf.Tensor: ...
+
+
 def lodestar_parse_multi_slot(
     text: tf.Tensor,
     slot_names: Sequence[str] | Sequence[bytes],
@@ -1649,6 +1657,15 @@ def lodestar_tfrecord_dataset(
     filename: tf.Tensor,
     name: str | None = None,
 ) -> tf.Tensor: ...
+
+
+def lodestar_unpack_tensors(
+    packed: tf.Tensor,
+    T: Sequence[tf.DType],
+    output_shapes: Sequence[Any],
+    num_parts: int = 1,
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
 
 
 def lodestar_update_log(

@@ -1,7 +1,7 @@
 """Lookups in tables with rows on several devices."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -101,7 +101,7 @@ def _fetch_and_pool(
             features, inputs, len(tables)
         )
     devices = [_pooling_device(table, t) for t, table in enumerate(tables)]
-    rows, resident = [], []
+    calls = []
     for table, ids, where, kind, device in zip(
         tables, unique_ids, positions, missing, devices, strict=True
     ):
@@ -110,11 +110,11 @@ def _fetch_and_pool(
             if table.counts_occurrences:
                 occurrences = embedding_partition_ops.occurrences(ids, where)
             options = {"insert": insert, "count": count, "admit": admit}
-            found = _make(table, ids, kind, device, occurrences, **options)
+            call = _making(table, ids, kind, device, occurrences, **options)
         else:
-            found = _read(table, ids, kind, device)
-        rows.append(found[0])
-        resident.append(found[1])
+            call = _reading(table, ids, kind, device)
+        calls.append(call)
+    rows, resident = zip(*_by_id(calls), strict=True)
     if counters is not None:
         embedding_partition_ops.count_features(
             counters, positions, resident, features, inputs
@@ -143,18 +143,43 @@ def _fetch_and_pool(
     return [pooled[f] for f in range(len(features))]
 
 
-def _by_id(
-    table: Table, ids: tf.Tensor, of_part: Any, device: str
-) -> list[tf.Tensor]:
-    if table.workers is None:
-        return by_id(table.parts, ids, of_part, device)
-    return workers.by_id(table, ids, of_part)
+class _Call(NamedTuple):
+    """A function for the unique ids `[N]` of a table, which runs in each part.
+
+    It returns rows `[N, dim]`, for `device`, and whether each id has one.
+    """
+
+    table: Table
+    ids: tf.Tensor
+    run: Callable[[TablePart, tf.Tensor], Sequence[tf.Tensor]]
+    device: str
 
 
-def _read(
-    table: Table, ids: tf.Tensor, missing: str, device: str
-) -> list[tf.Tensor]:
-    """Returns rows `[N, dim]` of unique ids `[N]`, and whether each id has one."""
+def _by_id(calls: Sequence[_Call]) -> list[Sequence[tf.Tensor]]:
+    """Returns the results of functions in the order of their ids."""
+    of_workers = [c for c in calls if c.table.workers is not None]
+    if not of_workers:
+        return [by_id(c.table.parts, c.ids, c.run, c.device) for c in calls]
+    if len(of_workers) < len(calls):
+        return [rows for call in calls for rows in _by_id([call])]
+    return workers.by_id(
+        [
+            workers.Call(
+                *(c.table, c.ids, c.run),
+                results=(
+                    tf.TensorSpec(
+                        [None, c.table.output_dim], c.table.row_dtype
+                    ),
+                    tf.TensorSpec([None], tf.bool),
+                ),
+            )
+            for c in calls
+        ]
+    )
+
+
+def _reading(table: Table, ids: tf.Tensor, missing: str, device: str) -> _Call:
+    """Returns a call that looks ids up."""
 
     def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
         hook, missing_row = part.lookup_inputs()
@@ -163,18 +188,18 @@ def _read(
                 part.resource_handle, hook, own, missing_row, missing=missing
             )
 
-    return _by_id(table, ids, of_part, device)
+    return _Call(table, ids, of_part, device)
 
 
-def _make(
+def _making(
     table: Table,
     ids: tf.Tensor,
     missing: str,
     device: str,
     occurrences: tf.Tensor | None,
     **options: Any,
-) -> list[tf.Tensor]:
-    """As `_read`, adding rows; the second result is from before that."""
+) -> _Call:
+    """As `_reading`, adding rows; the second result is from before that."""
     of_parts: dict[int, tf.Tensor] = {}
     if occurrences is not None:
         divided = embedding_partition_ops.partition_rows(
@@ -197,7 +222,7 @@ def _make(
                 **options,
             )
 
-    return _by_id(table, ids, of_part, device)
+    return _Call(table, ids, of_part, device)
 
 
 @replaceable
@@ -209,7 +234,7 @@ def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         [feature], [inputs], 1
     )
     device = _pooling_device(table, 0)
-    rows, found = _read(table, unique_ids[0], "zeros", device)
+    [(rows, found)] = _by_id([_reading(table, unique_ids[0], "zeros", device)])
     (result,) = embedding_partition_ops.pool_features(
         [hook],
         [rows],
@@ -236,7 +261,7 @@ def _default_rows(
             table, kind = tables[feature.table], missing[feature.table]
             default_id = feature.table_id(feature.default_id)
             ids = tf.constant([default_id], tf.int64)
-            found, _ = _read(table, ids, kind, device)
+            [(found, _)] = _by_id([_reading(table, ids, kind, device)])
             with tf.device(device):
                 rows.append(found[0])
     return rows

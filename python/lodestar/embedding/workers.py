@@ -4,6 +4,7 @@ They communicate by `tf.distribute`. All replicas must call them in the same ord
 """
 
 import functools
+import itertools
 import json
 import math
 import struct
@@ -13,13 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from lodestar._library import gen_ops
+from lodestar.embedding.exchange import Exchange
 from lodestar.ops import embedding_partition_ops
 
-# TensorFlow cannot gather these dtypes.
-_SENT_AS = {
-    tf.bool: tf.int32,
-    tf.bfloat16: tf.float32,
-}
+_IDS = tf.TensorSpec([None], tf.int64)
 _LENGTH = struct.Struct("<q")
 
 
@@ -35,13 +34,6 @@ class Workers(NamedTuple):
     count: int  # type: ignore[assignment]
     index: int  # type: ignore[assignment]
     replicas: int
-
-    def own_part(self, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-        """Returns the slices of a gradient for the rows of this worker."""
-        ids, rows = embedding_partition_ops.partition_rows(
-            tf.cast(gradient.indices, tf.int64), gradient.values, self.count
-        )[self.index]
-        return tf.IndexedSlices(rows, ids, gradient.dense_shape)
 
 
 def of_strategy() -> Workers | None:
@@ -64,50 +56,74 @@ def of(strategy: tf.distribute.Strategy) -> Workers | None:
     return Workers(count, index, replicas)
 
 
-def gather(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Returns the concatenated slices of all replicas, in each of them."""
-    sizes, ids = _gather(tf.cast(gradient.indices, tf.int64))
-    rows = _gather_of(gradient.values, sizes)
-    return tf.IndexedSlices(rows, ids, gradient.dense_shape)
+class Call(NamedTuple):
+    """A function that runs on the ids of each process.
 
-
-def by_id(
-    table: Any,
-    ids: tf.Tensor,
-    run: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]],
-) -> list[tf.Tensor]:
-    """Runs a function on the ids of each process; returns its results for `ids`.
-
-    Args:
+    Attributes:
         table: A table with one part in this process.
-        ids: int64 `[N]`, different in each replica.
-        run: Returns tensors `[N_p, ...]` for the unique ids `[N_p]` of all
-            replicas together that belong to this process.
+        ids: Unique ids, int64 `[N]`, different in each replica.
+        run: Returns a list of tensors `[N_p, ...]` for the unique ids `[N_p]` of all
+            replicas that belong to a part.
+        results: Their specs.
     """
-    (here,) = table.parts
+
+    table: Any
+    ids: tf.Tensor
+    run: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]]
+    results: Sequence[tf.TensorSpec]
+
+
+def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
+    """Runs functions where the rows are; returns the results for the ids of each.
+
+    A process receives each id once, and answers each process that sent it.
+    """
     workers = of_strategy()
-    if workers is None or tf.distribute.in_cross_replica_context():
-        raise RuntimeError(
-            f"The rows of {table!r} are partitioned over {table.workers.count} "
-            "workers, which must look them up together. Call the step by "
-            "strategy.run(step)."
-        )
-    context = tf.distribute.get_replica_context()
-    replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-    # In the order of replicas and their examples, as in a single replica.
-    sizes, all_ids = _gather(ids)
-    distinct, places = tf.unique(all_ids, tf.int64)
-    of_workers, order = embedding_partition_ops.partition(
-        distinct, workers.count
+    for call in calls:
+        if workers is None or tf.distribute.in_cross_replica_context():
+            raise RuntimeError(
+                f"The rows of {call.table!r} are partitioned over "
+                f"{call.table.workers.count} workers, which must look them up "
+                "together. Call the step by strategy.run(step)."
+            )
+    assert workers is not None
+    divided = [
+        embedding_partition_ops.partition(call.ids, workers.count)
+        for call in calls
+    ]
+    counts = tf.stack(
+        [
+            tf.stack([tf.size(own, tf.int64) for own in of_workers])
+            for of_workers, _ in divided
+        ],
+        1,
     )
-    own = of_workers[workers.index]
-    begin = tf.reduce_sum(sizes[:replica])
-    wanted = places[begin : begin + tf.size(ids, tf.int64)]
-    wanted = tf.gather(order, wanted)
-    found = tf.stack([tf.size(part, tf.int64) for part in of_workers])
+    results = [spec for call in calls for spec in call.results]
+    of_results = [i for i, call in enumerate(calls) for _ in call.results]
+    exchange = Exchange(
+        workers,
+        ([_IDS] * len(calls), counts),
+        (results, tf.gather(counts, of_results, axis=1)),
+    )
+    received = exchange.send(0, [*zip(*(own for own, _ in divided))])
+    answers: list[list[tf.Tensor]] = [[] for _ in received]
+    for call, ids in zip(calls, zip(*received)):
+        (here,) = call.table.parts
+        # In the order of replicas and their examples, as in a single replica.
+        unique_ids, positions = gen_ops.lodestar_embedding_unique(
+            tf.concat(ids, 0)
+        )
+        wanted = tf.split(positions, [tf.size(own) for own in ids])
+        for column in call.run(here, unique_ids):
+            for answer, places in zip(answers, wanted):
+                answer.append(tf.gather(column, places))
+    columns = [
+        embedding_partition_ops.assemble(own, divided[i][1])
+        for i, own in zip(of_results, zip(*exchange.send(1, answers)))
+    ]
+    ends = itertools.accumulate(len(call.results) for call in calls)
     return [
-        tf.gather(_gather_of(column, found), wanted)
-        for column in run(here, own)
+        columns[end - len(call.results) : end] for call, end in zip(calls, ends)
     ]
 
 
@@ -230,29 +246,16 @@ def _exchange(strategy: tf.distribute.Strategy) -> Callable[..., Any]:
     return run
 
 
-def _gather(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Concatenates the tensors of all replicas; returns their lengths, int64, first."""
-    sizes = tf.distribute.get_replica_context().all_gather(
-        tf.shape(tensor, tf.int64)[:1], axis=0
-    )
-    return sizes, _gather_of(tensor, sizes)
-
-
-def _gather_of(tensor: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """As `_gather`, with known lengths."""
-    if 0 in tensor.shape[1:]:
-        size = tf.reduce_sum(sizes)
-        return tf.zeros([size, *tensor.shape[1:]], tensor.dtype)
-    # With one more row each: TensorFlow cannot gather empty tensors.
-    padding = [[0, 1]] + [[0, 0]] * (tensor.shape.rank - 1)
-    dtype = _SENT_AS.get(tensor.dtype, tensor.dtype)
-    whole = tf.distribute.get_replica_context().all_gather(
-        tf.pad(tf.cast(tensor, dtype), padding), axis=0
-    )
+def _gather(words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Concatenates int64 vectors of all replicas; returns their lengths first."""
+    gather = tf.distribute.get_replica_context().all_gather
+    sizes = gather(tf.shape(words, tf.int64), axis=0)
+    # With one more word each: TensorFlow cannot gather empty tensors.
+    whole = gather(tf.pad(words, [[0, 1]]), axis=0)
     ends = tf.cumsum(sizes + 1) - 1
     real = tf.tensor_scatter_nd_update(
-        tf.ones([tf.reduce_sum(sizes + 1)], tf.bool),
+        tf.ones_like(whole, tf.bool),
         ends[:, None],
         tf.zeros_like(ends, tf.bool),
     )
-    return tf.boolean_mask(tf.cast(whole, tensor.dtype), real)
+    return sizes, tf.boolean_mask(whole, real)

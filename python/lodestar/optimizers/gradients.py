@@ -14,6 +14,8 @@ from lodestar.embedding.lookup_arguments import ROW_DTYPES
 from lodestar.embedding.table_variable import TableVariable
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
+# Sums a scalar over processes.
+Total: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 
 
 def merge_duplicates(
@@ -98,19 +100,42 @@ def merged(gradient: Gradient) -> Gradient:
     return gradient
 
 
-def norm_of_merged(gradients: Sequence[Gradient]) -> tf.Tensor:
-    """As `global_norm`, of merged gradients."""
-    values = [
-        g.values if isinstance(g, tf.IndexedSlices) else tf.convert_to_tensor(g)
-        for g in gradients
-        if g is not None
-    ]
-    wide = any(value.dtype == tf.float64 for value in values)
+def here(number: tf.Tensor) -> tf.Tensor:
+    """The `Total` of a single process."""
+    return number
+
+
+def norm_of_merged(
+    gradients: Sequence[Gradient],
+    total: Total = here,
+    others: Sequence[Gradient] = (),
+) -> tf.Tensor:
+    """As `global_norm`, of merged gradients.
+
+    `total` sums the squares of `gradients`, but not of `others`, over processes.
+    """
+    values, more = (
+        [
+            g.values
+            if isinstance(g, tf.IndexedSlices)
+            else tf.convert_to_tensor(g)
+            for g in given
+            if g is not None
+        ]
+        for given in (gradients, others)
+    )
+    wide = any(value.dtype == tf.float64 for value in values + more)
     dtype = tf.float64 if wide else tf.float32
-    squares = [
-        tf.reduce_sum(tf.square(tf.cast(value, dtype))) for value in values
-    ]
-    return tf.sqrt(tf.add_n(squares)) if squares else tf.constant(0.0)
+
+    def squares(values: list[tf.Tensor]) -> list[tf.Tensor]:
+        return [
+            tf.reduce_sum(tf.square(tf.cast(value, dtype))) for value in values
+        ]
+
+    sums = squares(more)
+    if values:
+        sums.insert(0, total(tf.add_n(squares(values))))
+    return tf.sqrt(tf.add_n(sums)) if sums else tf.constant(0.0)
 
 
 def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
@@ -149,7 +174,10 @@ def clip_factor(norm: tf.Tensor, limit: Any) -> tf.Tensor:
     return limit * tf.minimum(1.0 / norm, 1.0 / limit) + (norm - norm)
 
 
-def clip_by_norm(gradient: tf.IndexedSlices, clip_norm: float) -> Gradient:
+def clip_by_norm(
+    gradient: tf.IndexedSlices, clip_norm: float, total: Total
+) -> Gradient:
     """Scales one merged gradient to a norm of at most `clip_norm`."""
-    factor = clip_norm / tf.maximum(norm_of_merged([gradient]), clip_norm)
+    norm = norm_of_merged([gradient], total)
+    factor = clip_norm / tf.maximum(norm, clip_norm)
     return scale(gradient, factor)

@@ -2,6 +2,7 @@
 
 Replicas of `tf.distribute.MirroredStrategy` have parts of a batch and share the
 tables. Their gradients are combined where all replicas meet, and applied once.
+Replicas in different processes send each other the gradients of rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar.embedding import workers
+from lodestar.embedding.exchange import Exchange
+from lodestar.embedding.table_variable import TableVariable
+from lodestar.ops import embedding_partition_ops
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers.gradients import Gradient
 
@@ -98,8 +103,51 @@ def concatenate(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
     )
 
 
+def of_own_rows(
+    gradients: Sequence[tuple[tf.IndexedSlices, TableVariable]],
+) -> list[tuple[tf.IndexedSlices, TableVariable]]:
+    """Returns the sums over all replicas for the rows of this process.
+
+    Requires one replica per process. The ids of a result are unique.
+    """
+    if not gradients:
+        return []
+    spread = workers.of_strategy()
+    assert spread is not None
+    pieces: list[list[tf.Tensor]] = [[] for _ in range(spread.count)]
+    specs = []
+    for gradient, table in gradients:
+        gradient = gradients_lib.merge_duplicates(gradient)
+        divided = embedding_partition_ops.partition_rows(
+            tf.cast(gradient.indices, tf.int64), gradient.values, spread.count
+        )
+        for piece, own in zip(pieces, divided, strict=True):
+            piece.extend(own)
+        rows = [None, table.output_dim]
+        specs.append(tf.TensorSpec([None], tf.int64))
+        specs.append(tf.TensorSpec(rows, gradient.values.dtype))
+    counts = tf.stack(
+        [tf.stack([tf.shape(x, tf.int64)[0] for x in p]) for p in pieces]
+    )
+    exchange = Exchange(spread, (specs, counts))
+    received = [tf.concat(x, 0) for x in zip(*exchange.send(0, pieces))]
+    sums = [
+        gradients_lib.merge_duplicates(
+            tf.IndexedSlices(rows, ids, gradient.dense_shape)
+        )
+        for ids, rows, (gradient, _) in zip(
+            received[::2], received[1::2], gradients, strict=True
+        )
+    ]
+    return [*zip(sums, (table for _, table in gradients))]
+
+
+def sum_of(numbers: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of a tensor over all replicas."""
+    context = tf.distribute.get_replica_context()
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, numbers)
+
+
 def any_of(flag: tf.Tensor) -> tf.Tensor:
     """Returns whether a bool scalar is true in any replica."""
-    context = tf.distribute.get_replica_context()
-    count = tf.cast(flag, tf.float32)
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, count) > 0
+    return sum_of(tf.cast(flag, tf.float32)) > 0

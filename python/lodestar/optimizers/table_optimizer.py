@@ -19,7 +19,7 @@ from lodestar.ops import lost_gradients
 from lodestar.ops.compile_line import table_optimizers
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas, row_optimizers
-from lodestar.optimizers.gradients import Gradient
+from lodestar.optimizers.gradients import Gradient, Total
 from lodestar.optimizers.table_updates import (
     GradientSum,
     TableUpdate,
@@ -59,13 +59,29 @@ def _joined(splits: Sequence[_Split]) -> _Split:
 
 
 def _check_finite(
-    gradient: tf.IndexedSlices, table: TableVariable
-) -> tf.Tensor:
-    return tf.debugging.check_numerics(
-        gradients_lib.merge_duplicates(gradient).values,
-        f"table '{table.name}': the gradient is not finite; no row was "
-        f"changed. {_WHY_NONFINITE}",
+    tables: Sequence[tuple[tf.IndexedSlices, TableVariable]],
+) -> list[tf.Tensor]:
+    """Makes all workers raise if the gradient of a row of any is not finite."""
+    if not tables:
+        return []
+    wrong = replicas.sum_of(
+        tf.stack(
+            [
+                tf.reduce_sum(tf.cast(~tf.math.is_finite(g.values), tf.float32))
+                for g, _ in tables
+            ]
+        )
     )
+    return [
+        tf.debugging.check_numerics(
+            tf.where(number > 0, float("nan"), 0.0),
+            f"table '{table.name}': the gradient is not finite; no row was "
+            f"changed. {_WHY_NONFINITE}",
+        )
+        for number, (_, table) in zip(
+            tf.unstack(wrong, num=len(tables)), tables
+        )
+    ]
 
 
 class _Tables:
@@ -272,43 +288,46 @@ class TableOptimizer(
         Keras does, but only after clipping them.
         """
         strategies.check_can_accumulate(self)
-        spread = workers.of_strategy()
-        tables = split.tables
-        if spread is not None:
-            tables = [(workers.gather(g), table) for g, table in tables]
         dense = [g for g, _ in split.dense]
         clips = self._clips()
         if clips:
             dense = replicas.sums(dense)
-        applied, clipped = replicas.merge(
-            self._apply_first,
-            _Split(tables, [(g, v) for g, (_, v) in zip(dense, split.dense)]),
+        split = _Split(
+            split.tables, [(g, v) for g, (_, v) in zip(dense, split.dense)]
         )
+        if workers.of_strategy() is None:
+            applied, clipped = replicas.merge(self._apply_first, split)
+        else:
+            applied, clipped = self._apply_to_own_rows(split)
         return applied, replicas.in_first(clipped) if clips else dense
 
     def _apply_first(
         self, splits: list[_Split]
     ) -> tuple[list[Any], list[Gradient]]:
-        """Updates the tables with the gradients of all replicas.
+        """Updates the tables with the gradients of all replicas of a process.
 
-        With several workers, each replica already has all gradients, and this
-        worker updates its part of the tables. Returns the operations to wait for in
-        a graph, and the dense gradients of the first replica, to apply after them.
+        Returns the operations to wait for in a graph, and the dense gradients of the
+        first replica, to apply after them.
         """
-        spread = workers.of_strategy()
-        if spread is None:
-            split = self._unscale_and_clip(_joined(splits))
-            applied = self._apply_to_tables(split.tables)
-        else:
-            split = self._unscale_and_clip(_joined(splits[:1]))
-            checks = []
-            if self.nonfinite == "raise":
-                # All workers must see an error, or only one would stop.
-                checks = [_check_finite(g, table) for g, table in split.tables]
-            parts = [(spread.own_part(g), table) for g, table in split.tables]
-            with tf.control_dependencies(checks):
-                applied = self._apply_to_tables(parts)
+        split = self._unscale_and_clip(_joined(splits))
+        applied = self._apply_to_tables(split.tables)
         return applied, [g for g, _ in split.dense]
+
+    def _apply_to_own_rows(
+        self, split: _Split
+    ) -> tuple[list[Any], list[Gradient]]:
+        """As `_apply_first`, with the rows of all replicas of several workers."""
+        own = replicas.of_own_rows(split.tables)
+        split = self._unscale_and_clip(
+            split._replace(tables=own), replicas.sum_of
+        )
+        checks = _check_finite(split.tables) * (self.nonfinite == "raise")
+
+        def apply(splits: list[_Split]) -> list[Any]:
+            with tf.control_dependencies(checks):
+                return self._apply_to_tables(splits[0].tables)
+
+        return replicas.merge(apply, split), [g for g, _ in split.dense]
 
     def _clips(self) -> bool:
         return bool(self.clipnorm or self.global_clipnorm or self.clipvalue)
@@ -329,10 +348,13 @@ class TableOptimizer(
             strategies.check_can_train(table)
         return split
 
-    def _unscale_and_clip(self, split: _Split) -> _Split:
+    def _unscale_and_clip(
+        self, split: _Split, total: Total = gradients_lib.here
+    ) -> _Split:
         """Unscales and clips gradients of tables as Keras does dense ones.
 
-        Dense gradients change only by global_clipnorm, whose norm is joint.
+        Dense gradients change only by global_clipnorm, whose norm is joint. `total`
+        sums a number over the processes that have other rows of the tables.
         """
         if not split.tables:
             return split
@@ -353,7 +375,8 @@ class TableOptimizer(
             ]
         if self.clipnorm:
             gradients = [
-                gradients_lib.clip_by_norm(g, self.clipnorm) for g in gradients
+                gradients_lib.clip_by_norm(g, self.clipnorm, total)
+                for g in gradients
             ]
         elif self.clipvalue:
             limit = self.clipvalue
@@ -371,7 +394,7 @@ class TableOptimizer(
                 for g in dense
             ]
             norm = gradients_lib.norm_of_merged(
-                [*gradients, *map(gradients_lib.merged, unscaled)]
+                gradients, total, [*map(gradients_lib.merged, unscaled)]
             )
             factor = gradients_lib.clip_factor(norm, self.global_clipnorm)
             gradients = [gradients_lib.scale(g, factor) for g in gradients]
