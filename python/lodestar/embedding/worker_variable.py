@@ -36,10 +36,11 @@ _EQUAL = (
 class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
     """The EmbeddingVariable under a MultiWorkerMirroredStrategy.
 
-    A hash of the id selects the process that holds its row. `lookup` and `find`
-    are collective over all replicas, inside `strategy.run`; `export` and
-    checkpoints cover the whole table and must be called by all workers. Other
-    methods read or remove the rows of this process only.
+    A hash of the id selects the process that holds its row. In `lookup` and
+    `find`, which all replicas must call together inside `strategy.run`, each
+    process receives the rows of its own ids. `export` and checkpoints cover the
+    whole table and must be called by all workers. Other methods read or remove
+    the rows of this process only.
     """
 
     counts_occurrences = False
@@ -51,6 +52,12 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
                 f"The table '{self.name}' has {self._shared_rows!r}, which "
                 "MultiWorkerMirroredStrategy does not support. Use "
                 "default_row='initial' or a vector."
+            )
+        if self.row_dtype == tf.bfloat16:
+            raise NotImplementedError(
+                f"The table '{self.name}' has dtype 'bfloat16', in which "
+                "TensorFlow's MultiWorkerMirroredStrategy cannot create "
+                "variables. Use 'float16' or 'float32'."
             )
         found = workers.of_strategy()
         assert found is not None

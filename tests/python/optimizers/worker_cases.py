@@ -4,8 +4,11 @@ Each worker trains one model together with the others, and another one alone on
 the whole batch, and compares them.
 """
 
+import os
 import random
 import shutil
+import socket
+import struct
 
 import dense_reference as reference
 import keras
@@ -49,7 +52,8 @@ def clipped(strategy):
     _, (model, _) = train_both(strategy, lambda: wrap(inner()), data)
     # Each has its part of the ten rows.
     table = model.embed.table
-    assert table.workers.count == 2 and 0 < int(table.size()) < 10
+    workers = strategy.num_replicas_in_sync
+    assert table.workers.count == workers and 0 < int(table.size()) < 10
     if table.workers.index == 0:  # alone: the others need not read
         assert np.asarray(table).shape == (int(table.size()), 3)
     assert len(table.export().ids) == 10
@@ -89,6 +93,110 @@ def collection(strategy):
     for a, b in zip(one[:2], several[:2]):
         replicas.assert_same_tables(a, b)
     np.testing.assert_allclose(one[2], several[2], 0, 1e-5)
+
+
+def train_tables(strategy, batches):
+    """Trains tables of several dtypes on ids that are uneven over replicas."""
+    dtypes = ("float16", "float32", "float64")
+    with replicas.scope_of(strategy):
+        tables = [
+            lodestar.EmbeddingVariable(
+                2 * place + 1, dtype=name, seed=5, name=name
+            )
+            for place, name in enumerate(dtypes)
+        ]
+        layer = lodestar.layers.EmbeddingCollection(
+            {table.name: lodestar.Feature(table) for table in tables}
+        )
+        optimizer = wrap(keras.optimizers.Adagrad(0.1, clipnorm=0.01))
+        optimizer.build(layer.trainable_variables)
+
+    def replica(ids):
+        with tf.GradientTape() as tape:
+            rows = layer(dict.fromkeys(dtypes, ids), training=True)
+            loss = tf.add_n(
+                [tf.reduce_sum(tf.cast(x, tf.float32)) for x in rows.values()]
+            )
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, layer.trainable_variables))
+
+    step = replica
+    if strategy is not None:
+        step = tf.function(
+            lambda ids: strategy.run(replica, args=(ids,)),
+            reduce_retracing=True,
+        )
+    for ids in batches:
+        step(replicas.parts(strategy, ids) if strategy else tf.constant(ids))
+    return tables
+
+
+def collection_of_dtypes(strategy):
+    # Some replicas have no ids, and some parts get none.
+    batches = [np.arange(size, dtype=np.int64) % 7 for size in (1, 30, 0, 9)]
+    several = train_tables(strategy, batches)
+    for a, b in zip(train_tables(None, batches), several):
+        a, b = a.export(), b.export()
+        np.testing.assert_array_equal(a.ids, b.ids)
+        tolerance = 1e-5 if a.rows.dtype.size > 2 else 1e-2
+        np.testing.assert_allclose(
+            tf.cast(a.rows, tf.float64),
+            tf.cast(b.rows, tf.float64),
+            tolerance,
+            tolerance,
+        )
+
+
+def sent_bytes():
+    """Returns the bytes that this process has sent over its TCP connections."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            connection = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        with connection:
+            if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                continue
+            info = connection.getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, 136
+            )
+            # tcpi_bytes_acked of linux/tcp.h.
+            total += struct.unpack_from("<Q", info.ljust(136, b"\0"), 120)[0]
+    return total
+
+
+def bytes_per_step(strategy):
+    """Checks that each worker sends its ids, rows and gradients once."""
+    dim, unique, workers = 24, 3000, strategy.num_replicas_in_sync
+    with strategy.scope():
+        table = lodestar.EmbeddingVariable(dim, name="t")
+        optimizer = wrap("adagrad")
+        optimizer.build([table])
+
+    def replica(ids):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(table.lookup(ids, training=True))
+        optimizer.apply([tape.gradient(loss, table)], [table])
+
+    step = tf.function(
+        lambda ids: strategy.run(replica, args=(ids,)), reduce_retracing=True
+    )
+    rng = np.random.default_rng(9)
+    used = []
+    for _ in range(4):
+        ids = [rng.permutation(9 * unique)[:unique] for _ in range(workers)]
+        ids = replicas.parts(strategy, np.repeat(np.concatenate(ids), 2))
+        table.exchange(b"")
+        before = sent_bytes()
+        step(ids)
+        table.exchange(b"")
+        used.append(sent_bytes() - before)
+    ratio = min(used) / (unique * (8 + 4 * dim) * 2)
+    remote = (workers - 1) / workers  # the rest are this worker's own rows
+    assert 0.9 * remote < ratio < 1.2, used
 
 
 def checkpoint(strategy, folder):
@@ -145,6 +253,7 @@ def refused(strategy):
             {"default_row": lodestar.SharedRows(2)},
             "Use default_row='initial'",
         ),
+        ({"dtype": "bfloat16"}, "Use 'float16' or 'float32'"),
         (
             {"admission": lodestar.MinCount(2, unit="occurrence")},
             "the 2 replicas of the strategy count the occurrences",

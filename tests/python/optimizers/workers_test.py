@@ -7,8 +7,8 @@ from processes import Interpreter
 
 from lodestar.testing.local_cluster import hold_ports
 
-# One process imports what both need, and forks before TensorFlow runs. Each
-# child runs all code; the first one also forwards it and reports for both.
+# One process imports what all need, and forks before TensorFlow runs. Each worker
+# runs all code; the first one also forwards it and reports for all.
 _START = """
 import json, os, sys, traceback
 import keras, numpy, tensorflow as tf, worker_cases
@@ -21,14 +21,16 @@ def begin(index):
     os.environ["TF_CONFIG"] = json.dumps(config)
     worker_cases.own = tf.distribute.MultiWorkerMirroredStrategy()
 
-def both(case, *arguments):
-    print(json.dumps([case, arguments]), file=orders, flush=True)
+def run_on_all(case, *arguments):
+    for orders, _ in others:
+        print(json.dumps([case, arguments]), file=orders, flush=True)
     getattr(worker_cases, case)(worker_cases.own, *arguments)
-    failure = json.loads(replies.readline())
-    assert not failure, failure
+    for _, replies in others:
+        failure = json.loads(replies.readline())
+        assert not failure, failure
 
-def follow(orders, replies):
-    begin(1)
+def follow(index, orders, replies):
+    begin(index)
     for line in orders:
         case, arguments = json.loads(line)
         try:
@@ -38,29 +40,32 @@ def follow(orders, replies):
             failure = traceback.format_exc()
         print(json.dumps(failure), file=replies, flush=True)
 
-pipes = [os.pipe(), os.pipe()]
-if not os.fork():
-    os.close(0), os.close(pipes[0][1])
-    follow(open(pipes[0][0]), open(pipes[1][1], "w"))
-    os._exit(0)
-os.close(pipes[0][0]), os.close(pipes[1][1])
-orders, replies = open(pipes[0][1], "w"), open(pipes[1][0])
+others = []
+for index in range(1, len(ports)):
+    orders, replies = os.pipe(), os.pipe()
+    if not os.fork():
+        for earlier in others:
+            earlier[0].close(), earlier[1].close()
+        os.close(0), os.close(orders[1])
+        follow(index, open(orders[0]), open(replies[1], "w"))
+        os._exit(0)
+    os.close(orders[0]), os.close(replies[1])
+    others.append((open(orders[1], "w"), open(replies[0])))
 begin(0)
-worker_cases.both = both
+worker_cases.run_on_all = run_on_all
 """
 
 
-@pytest.fixture(scope="module")
-def two_workers():
-    """Returns a function that runs a case of worker_cases.py in two processes."""
-    held = hold_ports(2)
+def start(count):
+    """Yields a function that runs a case of worker_cases.py in all processes."""
+    held = hold_ports(count)
     ports = [socket.getsockname()[1] for socket in held]
     process = Interpreter(start=_START.format(ports=ports))
 
     def run(case, *arguments):
         process.run(
             "import json, sys, worker_cases as w; "
-            "w.both(*map(json.loads, sys.argv[1:]))",
+            "w.run_on_all(*map(json.loads, sys.argv[1:]))",
             *map(json.dumps, (case, *arguments)),
         )
 
@@ -68,6 +73,16 @@ def two_workers():
     process.kill()
     for socket in held:
         socket.close()
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    yield from start(2)
+
+
+@pytest.fixture(scope="module")
+def four_workers():
+    yield from start(4)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +93,23 @@ def two_workers():
         "loss_scaling",
         "not_finite",
         "collection",
+        "collection_of_dtypes",
         "refused",
         "import_and_assign",
         "fit",
         "unequal",
+        "bytes_per_step",
     ],
 )
 def test_two_workers(case, two_workers):
     two_workers(case)
+
+
+@pytest.mark.parametrize(
+    "case", ["clipped", "collection_of_dtypes", "bytes_per_step"]
+)
+def test_four_workers(case, four_workers):
+    four_workers(case)
 
 
 @pytest.mark.parametrize(
