@@ -35,7 +35,7 @@ _VERSION = option(
 
 SNAPSHOT = group(
     "snapshot",
-    "List, verify, inspect and compact snapshots in a folder PATH.",
+    "List, verify, inspect, compact and copy snapshots in a folder PATH.",
     [
         Command(
             "list", [_PATH], help="List the versions in PATH, the newest last."
@@ -95,6 +95,12 @@ SNAPSHOT = group(
             ],
             help="Replace the newest chain by one full version and remove old "
             "versions.",
+        ),
+        Command(
+            "copy",
+            [_PATH, click.Argument(["target"], metavar="TARGET"), _VERSION],
+            help="Copy a version, and all that it needs, to a folder on "
+            "another file system, or from there.",
         ),
     ],
 )

@@ -597,13 +597,14 @@ class EmbeddingVariable(TableVariable):
         """
 
         def of_ids(flat: tf.Tensor) -> tf.Tensor:
-            (found,) = table_parts.by_id(
+            call = table_parts.Call(
                 self._parts,
                 tf.reshape(flat, [-1]),
                 lambda part, own: [
                     part.call(gen_ops.lodestar_embedding_frequency, own)
                 ],
             )
+            [(found,)] = table_parts.by_id([call])
             return tf.reshape(found, tf.shape(flat))
 
         return map_flat(of_ids, ids_lib.to_int64(ids))

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding import gpu_lookup, workers
+from lodestar.embedding import gpu_lookup, table_parts, workers
 from lodestar.embedding.devices import on_gpu
-from lodestar.embedding.table_parts import TablePart, by_id
+from lodestar.embedding.table_parts import TablePart
 from lodestar.ops import (
     embedding_ops,
     embedding_partition_ops,
@@ -151,15 +151,23 @@ class _Call(NamedTuple):
 
     table: Table
     ids: tf.Tensor
-    run: Callable[[TablePart, tf.Tensor], Sequence[tf.Tensor]]
+    run: Callable[..., Sequence[tf.Tensor]]
     device: str
+    columns: Sequence[tf.Tensor] = ()
 
 
-def _by_id(calls: Sequence[_Call]) -> list[Sequence[tf.Tensor]]:
+def _by_id(calls: Sequence[_Call]) -> list[list[tf.Tensor]]:
     """Returns the results of functions in the order of their ids."""
     of_workers = [c for c in calls if c.table.workers is not None]
     if not of_workers:
-        return [by_id(c.table.parts, c.ids, c.run, c.device) for c in calls]
+        return table_parts.by_id(
+            [
+                table_parts.Call(
+                    c.table.parts, c.ids, c.run, c.device, c.columns
+                )
+                for c in calls
+            ]
+        )
     if len(of_workers) < len(calls):
         return [rows for call in calls for rows in _by_id([call])]
     return workers.by_id(
@@ -200,29 +208,25 @@ def _making(
     **options: Any,
 ) -> _Call:
     """As `_reading`, adding rows; the second result is from before that."""
-    of_parts: dict[int, tf.Tensor] = {}
-    if occurrences is not None:
-        divided = embedding_partition_ops.partition_rows(
-            ids, occurrences, len(table.parts)
-        )
-        of_parts = {
-            id(part): own
-            for part, (_, own) in zip(table.parts, divided, strict=True)
-        }
 
-    def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
+    def of_part(
+        part: TablePart, own: tf.Tensor, occurrences: tf.Tensor | None = None
+    ) -> Sequence[tf.Tensor]:
         _, missing_row = part.lookup_inputs()
         with part.on_device():
-            return embedding_ops.find_or_insert_unique(
+            rows, found = embedding_ops.find_or_insert_unique(
                 part.resource_handle,
                 own,
                 missing_row,
                 missing=missing,
-                occurrences=of_parts.get(id(part)),
+                occurrences=occurrences,
                 **options,
             )
+        rows.set_shape([None, table.output_dim])
+        return rows, found
 
-    return _Call(table, ids, of_part, device)
+    columns = () if occurrences is None else (occurrences,)
+    return _Call(table, ids, of_part, device, columns)
 
 
 @replaceable

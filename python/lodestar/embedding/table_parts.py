@@ -1,7 +1,8 @@
 """The parts of a table on several devices."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -9,8 +10,9 @@ from lodestar import _private
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding import policies, saved_state
+from lodestar.embedding.devices import is_remote
 from lodestar.embedding.rows import InspectedIds
-from lodestar.ops import embedding_partition_ops, id_hash
+from lodestar.ops import embedding_partition_ops, id_hash, packing
 
 # Saved tensors with one item per row, or per waiting id, and its axis.
 _BY_ROW = {
@@ -179,25 +181,116 @@ def each(
     return results
 
 
-def by_id(
-    parts: Sequence[TablePart],
-    ids: tf.Tensor,
-    run: Callable[[TablePart, tf.Tensor], Sequence[tf.Tensor]],
-    device: str = "CPU",
-) -> list[tf.Tensor]:
-    """Runs a function on each part's share of `ids` `[N]`.
+class Job(NamedTuple):
+    """A function that runs where a part is.
 
-    It returns tensors `[N_p, ...]`, which are returned on `device` in the order of
-    `ids`.
+    Attributes:
+        part: The part, its first argument.
+        run: The function, which returns tensors.
+        inputs: Its other arguments.
     """
-    if parts[0].device is None:
-        return list(run(parts[0], ids))
-    of_parts, places = embedding_partition_ops.partition(ids, len(parts))
-    results = [run(part, own) for part, own in zip(parts, of_parts)]
-    return [
-        embedding_partition_ops.assemble(column, places, device)
-        for column in zip(*results, strict=True)
-    ]
+
+    part: Any
+    run: Callable[..., Sequence[tf.Tensor]]
+    inputs: Sequence[tf.Tensor]
+
+
+def run_all(jobs: Sequence[Job]) -> list[list[tf.Tensor]]:
+    """Runs functions of parts, with one message to and from each other process.
+
+    TensorFlow would send each tensor in a message of its own. Results for other
+    processes need known dimensions apart from the first.
+    """
+    results: dict[int, list[tf.Tensor]] = {}
+    of_servers: dict[str, list[int]] = {}
+    for number, job in enumerate(jobs):
+        device = job.part.device
+        if tf.executing_eagerly() or device is None or not is_remote(device):
+            results[number] = list(job.run(job.part, *job.inputs))
+        else:
+            of_servers.setdefault(device, []).append(number)
+    for device, numbers in of_servers.items():
+        found = _run_there(device, [jobs[number] for number in numbers])
+        results.update(zip(numbers, found, strict=True))
+    return [results[number] for number in range(len(jobs))]
+
+
+def _run_there(device: str, jobs: Sequence[Job]) -> list[list[tf.Tensor]]:
+    inputs = [[tensor for job in jobs for tensor in job.inputs]]
+    packed, specs = packing.pack(inputs), packing.specs_of(inputs)
+    with tf.device(device):
+        (sent,) = packing.unpack(packed, specs)
+        given = iter(sent)
+        found = [
+            list(job.run(job.part, *itertools.islice(given, len(job.inputs))))
+            for job in jobs
+        ]
+        results = [[tensor for own in found for tensor in own]]
+        packed = packing.pack(results)
+    received = iter(packing.unpack(packed, packing.specs_of(results))[0])
+    return [[*itertools.islice(received, len(own))] for own in found]
+
+
+class Call(NamedTuple):
+    """A function that runs in the parts of a table, for their shares of some ids.
+
+    Attributes:
+        parts: The parts of the table.
+        ids: Int64 `[N]`.
+        run: Returns tensors `[N_p, ...]` for a part and its share `[N_p]` of the ids.
+        device: The device of the results.
+        columns: Further arguments of `run`, `[N]`, which are divided as well.
+    """
+
+    parts: Sequence[TablePart]
+    ids: tf.Tensor
+    run: Callable[..., Sequence[tf.Tensor]]
+    device: str = "CPU"
+    columns: Sequence[tf.Tensor] = ()
+
+
+def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
+    """Returns the results of functions in the order of their ids."""
+    jobs: list[Job] = []
+    places: list[Any] = []
+    for call in calls:
+        if call.parts[0].device is None:
+            shares: Sequence[Sequence[tf.Tensor]] = [(call.ids, *call.columns)]
+            places.append(None)
+        else:
+            of_parts, own_places = embedding_partition_ops.partition(
+                call.ids, len(call.parts)
+            )
+            divided = [
+                [
+                    share
+                    for _, share in embedding_partition_ops.partition_rows(
+                        call.ids, column, len(call.parts)
+                    )
+                ]
+                for column in call.columns
+            ]
+            shares = [*zip(of_parts, *divided, strict=True)]
+            places.append(own_places)
+        jobs += [
+            Job(part, call.run, share)
+            for part, share in zip(call.parts, shares, strict=True)
+        ]
+    found = iter(run_all(jobs))
+    results = []
+    for call, own_places in zip(calls, places, strict=True):
+        of_call = [next(found) for _ in call.parts]
+        results.append(
+            of_call[0]
+            if own_places is None
+            else [
+                embedding_partition_ops.assemble(
+                    column, own_places, call.device
+                )
+                for column in zip(*of_call, strict=True)
+            ]
+        )
+    return results
 
 
 def inspect(
@@ -229,8 +322,8 @@ def inspect(
         slots = tf.transpose(slots, [1, 0, 2])
         return [rows, slots, frequencies, last_seen, shards, states]
 
-    rows, slots, frequencies, last_seen, shards, states = by_id(
-        parts, ids, of_part
+    [(rows, slots, frequencies, last_seen, shards, states)] = by_id(
+        [Call(parts, ids, of_part)]
     )
     return InspectedIds(
         ids=ids,

@@ -44,6 +44,11 @@ def unpack(
     ]
 
 
+def specs_of(parts: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.TensorSpec]]:
+    """Returns the specs of the tensors of each part."""
+    return [[tf.TensorSpec(x.shape, x.dtype) for x in part] for part in parts]
+
+
 def words(specs: Sequence[tf.TensorSpec], counts: tf.Tensor) -> tf.Tensor:
     """Returns the width of parts, int64 `[parts]`.
 

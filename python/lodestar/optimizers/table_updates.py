@@ -100,17 +100,20 @@ def _stage_and_commit(
     Updates of unfused optimizers, or without a log on their device, are not staged
     and are written last.
     """
-    staged = []
+    staged: list[Any] = []
+    of_logs: dict[str, list[TableUpdate]] = {}
     others: dict[str | None, _Group] = {}
     for u in updates:
-        log_inputs = attempt.stage_inputs(u.table)
-        if log_inputs is not None and isinstance(u.update, RowUpdate):
-            staged.append(_stage(u, u.update, nonfinite, log_inputs))
+        device = attempt.device_of(u.table)
+        if device is not None and isinstance(u.update, RowUpdate):
+            of_logs.setdefault(device, []).append(u)
             continue
         # Advances the step, whatever the steps of other workers made it.
         _group(others, u.table).updates.append(u._replace(next_step=-1))
         if nonfinite == "raise":
             staged.append(_check(u))
+    for device, of_log in of_logs.items():
+        staged += _stage_all(of_log, nonfinite, attempt, device)
     # A single meeting point, instead of edges between all pairs of tasks.
     with tf.control_dependencies(staged):
         all_staged = tf.no_op()
@@ -122,25 +125,44 @@ def _stage_and_commit(
         return _on_each_device(others, nonfinite)
 
 
-def _stage(
-    u: TableUpdate,
-    update: RowUpdate,
+def _stage_all(
+    updates: Sequence[TableUpdate],
     nonfinite: str,
-    log_inputs: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
-) -> Any:
-    with u.table.on_device():
-        return gen_ops.lodestar_embedding_stage(
-            u.table.resource_handle,
-            tf.cast(u.gradient.indices, tf.int64),
-            tf.cast(u.gradient.values, u.table.update_dtype),
-            update.hyperparameters,
-            tf.constant(-1, tf.int64),
-            *log_inputs,
-            optimizer=update.optimizer,
-            slot_inits=update.slot_inits,
-            create_missing=u.create_missing,
-            nonfinite=nonfinite,
-        )
+    attempt: UpdateAttempt,
+    device: str,
+) -> list[tf.Tensor]:
+    """Stages updates on one device, with one request."""
+
+    def stage(
+        log: SharedResource, own: tf.Tensor, name: tf.Tensor, *given: tf.Tensor
+    ) -> list[tf.Tensor]:
+        done = []
+        for i, u in enumerate(updates):
+            ids, rows, hyperparameters = given[3 * i : 3 * i + 3]
+            assert isinstance(u.update, RowUpdate)
+            with u.table.on_device():
+                done.append(
+                    gen_ops.lodestar_embedding_stage(
+                        u.table.resource_handle,
+                        *(ids, rows, hyperparameters),
+                        tf.constant(-1, tf.int64),
+                        *(log.resource_handle, own, name),
+                        optimizer=u.update.optimizer,
+                        slot_inits=u.update.slot_inits,
+                        create_missing=u.create_missing,
+                        nonfinite=nonfinite,
+                    )
+                )
+        with tf.control_dependencies(done):
+            return [tf.constant(True)]
+
+    inputs = [attempt.attempts[device], attempt.name]
+    for u in updates:
+        assert isinstance(u.update, RowUpdate)
+        inputs.append(tf.cast(u.gradient.indices, tf.int64))
+        inputs.append(tf.cast(u.gradient.values, u.table.update_dtype))
+        inputs.append(tf.convert_to_tensor(u.update.hyperparameters))
+    return attempt.logs[device].run(stage, *inputs)
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:

@@ -19,6 +19,7 @@ from lodestar import _servers
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
 from lodestar.embedding import strategies
+from lodestar.embedding.table_parts import Job, run_all
 
 
 class UpdateLogs:
@@ -76,12 +77,15 @@ class UpdateLogs:
         not depend on the answer. All updates below `finished` are finished.
         """
         key = tf.stack([update, finished])
-        begun = {}
-        for device, log in self._logs.items():
+        for log in self._logs.values():
             log.keep_for_graph()
-            # Each op has its own handle: TensorFlow serializes stateful ops
-            # without one.
-            begun[device] = log.call(gen_ops.lodestar_begin_update, key)
+        begun = {
+            device: log.run(
+                lambda log, key: log.call(gen_ops.lodestar_begin_update, key),
+                key,
+            )
+            for device, log in self._logs.items()
+        }
         attempts = {device: attempt for device, (attempt, _) in begun.items()}
         return UpdateAttempt(
             self._logs,
@@ -143,6 +147,15 @@ class _UpdateLog(SharedResource):
             shared_name=shared_name, container=container
         )
 
+    def run(
+        self,
+        function: Callable[..., Sequence[tf.Tensor]],
+        *inputs: tf.Tensor,
+    ) -> list[tf.Tensor]:
+        """Runs `function(log, *inputs)` on the device of the log, in a graph."""
+        # Each op has its own handle: TensorFlow serializes stateful ops without one.
+        return run_all([Job(self, function, inputs)])[0]
+
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
         """Runs `op` on the device of the log, with its handle as first input."""
         # Creating an input on the server would block while holding the GIL, so
@@ -150,6 +163,14 @@ class _UpdateLog(SharedResource):
         tensors = [tf.convert_to_tensor(v, tf.int64) for v in inputs]
         with tf.device(self.device_name):
             return op(self.resource_handle, *tensors, **attrs)
+
+
+def _commit(
+    log: _UpdateLog, attempt: tf.Tensor, name: tf.Tensor
+) -> list[tf.Tensor]:
+    done = log.call(gen_ops.lodestar_commit_update, attempt, name)
+    with tf.control_dependencies([done]):
+        return [tf.constant(True)]
 
 
 @dataclasses.dataclass
@@ -167,15 +188,10 @@ class UpdateAttempt:
     committed: tf.Tensor
     made: bool = False
 
-    def stage_inputs(
-        self, part: SharedResource
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None:
-        """Returns inputs of EmbeddingStage, or None if the device has no log."""
-        device = part.resource_handle.device
-        if device not in self.logs:
-            return None
-        log = self.logs[device].resource_handle
-        return log, self.attempts[device], self.name
+    def device_of(self, part: SharedResource) -> str | None:
+        """Returns TensorFlow's name of a part's device if it has a log, or None."""
+        device: str = part.resource_handle.device
+        return device if device in self.logs else None
 
     def commit(self, name: tf.Tensor | None = None) -> list[Any]:
         """Commits staged updates on all devices; returns operations to wait for.
@@ -193,9 +209,7 @@ class UpdateAttempt:
             self.made = True
             name = self.name
         return [
-            log.call(
-                gen_ops.lodestar_commit_update, self.attempts[device], name
-            )
+            log.run(_commit, self.attempts[device], name)[0]
             for device, log in self.logs.items()
         ]
 

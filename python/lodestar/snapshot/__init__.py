@@ -5,6 +5,7 @@ docs/training.md describes snapshots.
 """
 
 from lodestar.snapshot.compaction import compact
+from lodestar.snapshot.copying import copy
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.model import restore, save
@@ -16,6 +17,7 @@ __all__ = [
     "ResumableDataset",
     "SnapshotError",
     "compact",
+    "copy",
     "restore",
     "save",
     "verify",

@@ -1,4 +1,4 @@
-"""The command line: `python -m lodestar.snapshot list|verify|inspect|compact`.
+"""The command line: `python -m lodestar.snapshot list|verify|inspect|compact|copy`.
 
 The exit code is 0, or 1 with an error on one line of stderr, or 2 if the command
 line is invalid.
@@ -14,7 +14,7 @@ import numpy as np
 
 from lodestar import _command_line
 from lodestar._commands.snapshot import SNAPSHOT
-from lodestar.snapshot import compaction, info, records, verifying
+from lodestar.snapshot import compaction, copying, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
@@ -39,6 +39,7 @@ def run(context: click.Context) -> int:
         "verify": _verify,
         "inspect": _inspect,
         "compact": _compact,
+        "copy": _copy,
     }
 
     def command() -> int:
@@ -82,6 +83,15 @@ def _compact(path: str, keep: int) -> _Printed:
     report = compaction.compact(path, keep)
     removed = ", ".join(map(str, report.removed)) or "none"
     yield f"version {report.version} is the newest; removed: {removed}"
+
+
+def _copy(path: str, target: str, version: int | None) -> _Printed:
+    report = copying.copy(path, target, version)
+    copied = ", ".join(map(str, report.copied)) or "none"
+    yield (
+        f"version {report.version} is in {target}; copied: {copied}, "
+        f"{_size(report.bytes)}"
+    )
 
 
 def _inspect(

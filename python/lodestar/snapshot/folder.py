@@ -52,9 +52,22 @@ def local_path(path: StrPath) -> str:
     if "://" in text:
         raise ValueError(
             "`path` must be a folder of a local or mounted file system, since "
-            f"snapshots need fsync and an atomic rename, got {text!r}."
+            f"snapshots need fsync and an atomic rename, got {text!r}. "
+            "lodestar.snapshot.copy copies versions to and from other file "
+            "systems."
         )
     return text
+
+
+def version_number(name: str) -> int | None:
+    """Returns the number of the version whose folder has a name, or None."""
+    if not _VERSION.fullmatch(name):
+        return None
+    number = int(name)
+    # Only the canonical name of a number counts.
+    return (
+        number if f"{number:08d}" == name and number <= _MAX_VERSION else None
+    )
 
 
 class SnapshotFolder:
@@ -81,11 +94,8 @@ class SnapshotFolder:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return []
-        numbers = [int(name) for name in names if _VERSION.fullmatch(name)]
-        # Only the canonical name of a number counts.
-        return sorted(
-            n for n in numbers if f"{n:08d}" in names and n <= _MAX_VERSION
-        )
+        numbers = map(version_number, names)
+        return sorted(number for number in numbers if number is not None)
 
     def versions(self) -> list[int]:
         """Returns the versions in ascending order."""

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding.table_variable import as_table
+from lodestar.optimizers.table_optimizer import TableOptimizer
 from lodestar.optimizers.update_attempt import UpdateLogs
+from lodestar.train.server_weights import ServerWeights
 from lodestar.train.step import TrainingStep, compiled
 
 State = list[tf.Tensor]  # State of metrics.
@@ -37,6 +39,11 @@ class ScheduledStep(TrainingStep):
     def _compile(self, iterator: Any) -> None:
         # Constants in the functions instead of tensors on a parameter server.
         self._zero = [v.numpy() for v in self._zero]
+        variables = self._model.trainable_variables
+        self._tables = [v for v in variables if as_table(v) is not None]
+        self._dense = ServerWeights(
+            [v for v in variables if as_table(v) is None]
+        )
         self.train = compiled(self._train)
         self.push = compiled(self._push)
         self.test = compiled(self._test)
@@ -46,14 +53,13 @@ class ScheduledStep(TrainingStep):
         return [v.numpy() for v in self._metrics]
 
     def _train(self, batches: Any, steps: Any, updates: Any) -> State:
-        def update(gradients: Any) -> None:
-            with _Counting(self._model.optimizer, 1):
-                self.update(gradients)
-
         def train(read: Read, number: tf.Tensor, metrics: State) -> State:
             make = self._once(updates, number)
-            metrics, gradients = _on_replica(self._gradients, read(), metrics)
-            make(lambda: _on_replica(update, gradients))
+            values = self._dense.read()
+            metrics, gradients, of_tables = _on_replica(
+                self._gradients, read(), metrics, values
+            )
+            make(lambda: _on_replica(self._update, gradients, of_tables))
             return metrics
 
         return _each(batches, steps, train, self._constants())
@@ -73,7 +79,7 @@ class ScheduledStep(TrainingStep):
         `make` returns whether it called the function. The servers are asked
         immediately.
         """
-        if all(as_table(v) is None for v in self._model.trainable_variables):
+        if not self._tables:
             return lambda update: [update(), tf.constant(True)][1]
         first, finished = tf.unstack(updates)
         attempt = UpdateLogs.of(self._model.distribute_strategy).begin(
@@ -92,31 +98,52 @@ class ScheduledStep(TrainingStep):
     def _constants(self) -> State:
         return [tf.constant(value) for value in self._zero]
 
-    def _gradients(self, batch: Any, metrics: State) -> tuple[State, Any]:
-        with tf.GradientTape() as tape:
+    def _gradients(
+        self, batch: Any, metrics: State, values: list[tf.Tensor]
+    ) -> tuple[State, list[Any], list[Any]]:
+        """Returns the new metrics, and gradients of dense weights and tables.
+
+        `values` has the values of the dense weights.
+        """
+        mapping = list(zip(self._dense.variables, values, strict=True))
+        with (
+            _Passing(mapping, collect_losses=True),
+            tf.GradientTape() as tape,
+        ):
+            tape.watch(values)
             loss, metrics, _ = self.forward(batch, metrics)
-        return metrics, tape.gradient(loss, self._model.trainable_variables)
+        gradients, of_tables = tape.gradient(loss, (values, self._tables))
+        return metrics, gradients, of_tables
+
+    def _update(self, gradients: list[Any], of_tables: list[Any]) -> None:
+        optimizer, dense = self._model.optimizer, self._dense
+        if not _is_separable(optimizer):
+            with _Counting(optimizer, 1):
+                optimizer.apply(
+                    [*gradients, *of_tables], [*dense.variables, *self._tables]
+                )
+            return
+        calls: list[tuple[str | None, Any, Any]] = []
+        if self._tables:
+            calls.append((None, of_tables, self._tables))
+        calls += dense.sent(gradients)
+        for device, *given in calls:
+            # All calls see the same number of iterations.
+            is_last = given[1] is calls[-1][2]
+            with tf.device(device), _Counting(optimizer, int(is_last)):
+                optimizer.apply(*given)
 
     def _test_batch(self, batch: Any, metrics: State) -> State:
         return self.forward(batch, metrics, training=False)[1]
 
     def _push(self, batches: Any, steps: Any, updates: Any) -> State:
-        model = self._model
-        tables = [
-            v for v in model.trainable_variables if as_table(v) is not None
-        ]
-        dense = [v for v in model.trainable_variables if as_table(v) is None]
-        values = [tf.identity(v.value) for v in dense]
-        mapping = list(zip(dense, values, strict=True))
+        model, tables = self._model, self._tables
+        values = self._dense.read()
 
         def gradients_of(batch: Any, metrics: State) -> tuple[Any, ...]:
-            with (
-                _Passing(mapping, collect_losses=True),
-                tf.GradientTape() as tape,
-            ):
-                tape.watch(values)
-                loss, metrics, _ = self.forward(batch, metrics)
-            gradients, of_tables = tape.gradient(loss, (values, tables))
+            metrics, gradients, of_tables = self._gradients(
+                batch, metrics, values
+            )
             gradients = [
                 tf.zeros_like(value) if g is None else tf.convert_to_tensor(g)
                 for value, g in zip(values, gradients, strict=True)
@@ -153,7 +180,7 @@ class ScheduledStep(TrainingStep):
             with _Counting(model.optimizer, 0 if tables else steps):
                 # Tensors of this replica instead of the loop's.
                 totals = [tf.identity(total) for total in sums]
-                model.optimizer.apply(totals, dense)
+                model.optimizer.apply(totals, self._dense.variables)
 
         def push() -> tf.Tensor:
             _on_replica(update)
@@ -162,6 +189,22 @@ class ScheduledStep(TrainingStep):
         # Even zeros would change weights, through moments of the optimizer.
         tf.cond(any_made, push, lambda: tf.constant(False))
         return metrics
+
+
+def _is_separable(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Whether one call of `apply` equals calls for parts of the variables."""
+    if (
+        optimizer.global_clipnorm
+        or optimizer.use_ema
+        or optimizer.gradient_accumulation_steps
+    ):
+        return False
+    known = {TableOptimizer, *keras.optimizers.Optimizer.__mro__}
+    return not any(
+        "apply" in vars(base)
+        for base in type(optimizer).__mro__
+        if base not in known
+    )
 
 
 def _on_replica(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -217,5 +260,5 @@ class _Counting(_Passing):
         variable, _ = update
         if variable is not self._counter:
             super().add_update(update)
-        else:
+        elif not isinstance(self._steps, int) or self._steps:
             variable.value.assign_add(tf.cast(self._steps, variable.dtype))

@@ -91,7 +91,9 @@ def stage(table, attempt, part):
         -tf.ones([tf.size(own), 2]),
         tf.constant([1.0, 0.0]),
         tf.constant(-1, tf.int64),
-        *attempt.stage_inputs(part),
+        attempt.logs[attempt.device_of(part)].resource_handle,
+        attempt.attempts[attempt.device_of(part)],
+        attempt.name,
         optimizer="sgd",
         slot_inits=[],
     )

@@ -1,0 +1,207 @@
+"""Copies of versions in other file systems, such as object stores.
+
+Training writes snapshots to a local or mounted folder, which needs fsync and an atomic
+rename. A copy needs neither: its manifest is written last, so a version exists in the
+copy only when all of its files do.
+"""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from lodestar._files import list_folder, sync
+from lodestar._typing import StrPath
+from lodestar.snapshot import manifest as manifest_lib
+from lodestar.snapshot.errors import SnapshotError, listed
+from lodestar.snapshot.folder import SnapshotFolder, version_number
+from lodestar.snapshot.manifest import Manifest
+from lodestar.snapshot.restoring import choose
+
+_PIECE_BYTES = 16 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyReport:
+    """The result of `copy`.
+
+    Attributes:
+        version: The version that the target has now.
+        copied: The versions that were copied, oldest first. Those that the target
+            had before are not copied again.
+        bytes: Size of the files that were copied.
+    """
+
+    version: int
+    copied: tuple[int, ...]
+    bytes: int
+
+
+def copy(
+    source: StrPath, target: StrPath, version: int | None = None
+) -> CopyReport:
+    """Copies a version, and all versions that it needs, to another file system.
+
+    One of the two folders is local, and the other one may be on any file system that
+    `tf.io.gfile` knows, such as `gs://` or `hdfs://`. Versions keep their numbers. The
+    manifest of a version is written after all of its files, so readers of the
+    target see whole versions only, also if the process dies. Checksums are verified
+    in the local folder.
+
+    >>> lodestar.snapshot.copy("/data/snapshots", "gs://bucket/snapshots")
+    >>> lodestar.snapshot.copy("gs://bucket/snapshots", "/tmp/snapshots")
+
+    Args:
+        source: Path to the snapshot folder.
+        target: Path to the folder of the copy, which is created.
+        version: Version to copy. Defaults to the newest.
+
+    Returns:
+        A `CopyReport`.
+
+    Raises:
+        ValueError: Neither folder is local.
+        SnapshotError: The source does not have the version, a file is damaged
+            (names it), or the target has another version of that number.
+        OSError, tf.errors.OpError: A file cannot be read or written.
+    """
+    source, target = os.fspath(source), os.fspath(target)
+    if "://" not in target:
+        return _download(_Remote(source), SnapshotFolder(target), version)
+    return _upload(SnapshotFolder(source), _Remote(target), version)
+
+
+class _Remote:
+    """A copy of a snapshot folder, on any file system."""
+
+    def __init__(self, path: str):
+        self.path = path.rstrip("/")
+
+    def versions(self) -> list[int]:
+        """Returns the versions in ascending order."""
+        if not tf.io.gfile.isdir(self.path):
+            return []
+        # Some file systems return names of folders with a slash.
+        names = [name.rstrip("/") for name in list_folder(self.path)]
+        numbers = [version_number(name) for name in names]
+        return sorted(
+            n
+            for n in numbers
+            if n is not None and self.manifest_bytes(n) is not None
+        )
+
+    def file_path(self, version: int, file: str) -> str:
+        """Returns the path of a version's file."""
+        return f"{self.path}/{version:08d}/{file}"
+
+    def manifest_bytes(self, version: int) -> bytes | None:
+        """Returns the encoded manifest of a version, or None without it."""
+        path = self.file_path(version, manifest_lib.NAME)
+        if not tf.io.gfile.exists(path):
+            return None
+        with tf.io.gfile.GFile(path, "rb") as file:
+            data: bytes = file.read()
+        return data
+
+    def manifest(self, version: int) -> Manifest:
+        """Reads the manifest of a version."""
+        data = self.manifest_bytes(version)
+        if data is None:
+            raise SnapshotError(
+                f"{self.path}: has no version {version}; it has "
+                f"{listed(map(str, self.versions()))}"
+            )
+        path = self.file_path(version, manifest_lib.NAME)
+        return manifest_lib.decode(data, path)
+
+
+def _upload(
+    source: SnapshotFolder, target: _Remote, version: int | None
+) -> CopyReport:
+    chosen = choose(source, None, version)
+    copied, size = [], 0
+    for manifest in source.chain(chosen):
+        number = manifest.version
+        with open(source.manifest_path(number), "rb") as file:
+            data = file.read()
+        if target.manifest_bytes(number) is not None:
+            _check_same(manifest, target.manifest(number), target.path)
+            continue
+        tf.io.gfile.makedirs(target.file_path(number, "").rstrip("/"))
+        for entry in manifest.all_files():
+            path = source.intact_file(manifest, entry)
+            _write(target.file_path(number, entry.file), _pieces(path))
+            size += entry.bytes
+        _write(target.file_path(number, manifest_lib.NAME), [data])
+        copied.append(number)
+    return CopyReport(chosen, tuple(copied), size)
+
+
+def _download(
+    source: _Remote, target: SnapshotFolder, version: int | None
+) -> CopyReport:
+    if version is None:
+        versions = source.versions()
+        if not versions:
+            raise SnapshotError(f"{source.path}: holds no snapshot")
+        version = versions[-1]
+    chain = [source.manifest(version)]
+    while (parent := chain[0].parent) is not None:
+        chain.insert(0, source.manifest(parent))
+    copied, size = [], 0
+    with target.lock():
+        for manifest in chain:
+            number = manifest.version
+            if number in target.versions():
+                _check_same(manifest, target.manifest(number), target.path)
+                continue
+            size += _download_version(source, target, manifest)
+            copied.append(number)
+    return CopyReport(version, tuple(copied), size)
+
+
+def _download_version(
+    source: _Remote, target: SnapshotFolder, manifest: Manifest
+) -> int:
+    number = manifest.version
+    # Left by a copy that did not finish.
+    shutil.rmtree(target.version_path(number), ignore_errors=True)
+    os.mkdir(target.version_path(number))
+    size = 0
+    try:
+        for entry in manifest.all_files():
+            path = target.file_path(number, entry.file)
+            _write(path, _pieces(source.file_path(number, entry.file)))
+            sync(path)
+            target.intact_file(manifest, entry)
+            size += entry.bytes
+        target.commit(manifest)
+    except BaseException:
+        target.discard(number)
+        raise
+    return size
+
+
+def _check_same(given: Manifest, there: Manifest, target: str) -> None:
+    if given != there:
+        raise SnapshotError(
+            f"{target}: already has another version {given.version}. Copy to a "
+            "folder of its own."
+        )
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
+
+
+def _write(path: str, pieces: Iterator[bytes] | list[bytes]) -> None:
+    if tf.io.gfile.exists(path):
+        # Left by a copy that did not finish. Not all file systems truncate it.
+        tf.io.gfile.remove(path)
+    with tf.io.gfile.GFile(path, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
