@@ -1554,6 +1554,9 @@ def lodestar_snapshot_follower(
     container: str = '',
     shared_name: str = '',
     poll_seconds: float = 0,
+    id_tables: Sequence[str] | Sequence[bytes] = [],
+    vocabularies: Sequence[str] | Sequence[bytes] = [],
+    digests: Sequence[str] | Sequence[bytes] = [],
     schema: str = '',
     name: str | None = None,
 ) -> tf.Tensor: ...

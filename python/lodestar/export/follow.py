@@ -1,9 +1,11 @@
 """Makes exported functions read the newest version in a snapshot folder."""
 
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lodestar._checks import is_number
@@ -12,7 +14,10 @@ from lodestar._resource import SharedResource
 from lodestar._typing import StrPath
 from lodestar.data.schema import Schema
 from lodestar.export.contents import ModelContents
-from lodestar.snapshot import model_variables
+from lodestar.layers.id_lookup import IdLookup
+from lodestar.lookup import IdTable
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot import id_contents, model_variables
 from lodestar.snapshot.folder import local_path
 
 # Prefix of the ops of a traced function inside the one that follows snapshots.
@@ -28,7 +33,8 @@ class Follower(SharedResource):
     """Loads versions of a snapshot folder where a SavedModel is served.
 
     Args:
-        contents: The model's contents.
+        model: The model.
+        contents: Its contents.
         folder: Path to the snapshot folder.
         poll_seconds: Time between polls; None: only `refresh`.
         schema: The model's schema, if it has one.
@@ -36,6 +42,7 @@ class Follower(SharedResource):
 
     def __init__(
         self,
+        model: keras.Model,
         contents: ModelContents,
         folder: StrPath,
         poll_seconds: float | None,
@@ -44,16 +51,27 @@ class Follower(SharedResource):
         super().__init__("follower")
         _check_contents(contents)
         weights = model_variables.by_path(contents.weights)
+        lookups = _lookups(model)
+        id_tables = {
+            key: table
+            for key, table in contents.id_tables.items()
+            if id(table) not in lookups
+        }
+        vocabularies = {layer.name: layer for layer in lookups.values()}
         self._attributes = {
             "folder": os.path.abspath(local_path(folder)),
             "poll_seconds": _check_seconds(poll_seconds),
             "tables": list(contents.tables),
             "weights": list(weights),
+            "id_tables": list(id_tables),
+            "vocabularies": list(vocabularies),
+            "digests": [_digest(layer) for layer in vocabularies.values()],
             "schema": "" if schema is None else schema.yaml(),
         }
         self._own = [
             *(t.parts[0].resource_handle for t in contents.tables.values()),
             *(v.value.handle for v in weights.values()),
+            *(table.resource_handle for table in id_tables.values()),
         ]
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
@@ -93,7 +111,7 @@ class Follower(SharedResource):
     ) -> tf.types.experimental.PolymorphicFunction:
         """Returns `serve` as a function of the served version.
 
-        A call gets the handles of all tables and weights of one version and
+        A call gets the handles of all resources of one version and
         runs the graph of `serve` with them.
         """
         concrete = serve.get_concrete_function()
@@ -138,6 +156,35 @@ class Follower(SharedResource):
         return tf.function(followed, input_signature=[specs], autograph=False)
 
 
+def _lookups(model: keras.Model) -> dict[int, IdLookup]:
+    """Returns the id of an id table -> the layer whose vocabulary it holds."""
+    return {
+        id(part): layer
+        for layer in tf.train.TrackableView(model).descendants()
+        if isinstance(layer, IdLookup)
+        for part in tf.train.TrackableView(layer).descendants()
+        if isinstance(part, IdTable)
+    }
+
+
+def _digest(layer: IdLookup) -> str:
+    """Returns the digest of a vocabulary; see the op SnapshotFollower."""
+    arrays = id_contents.to_arrays(layer)
+    parts = [
+        arrays[name].tobytes() if name in arrays else b""
+        for name in ("vocabulary", "lengths")
+    ]
+    return " ".join(f"{len(part)}:{_crc32c(part)}" for part in parts)
+
+
+def _crc32c(data: bytes) -> int:
+    # Python's own loop would take seconds for a large vocabulary.
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return snapshot_ops.file_crc(file.name).crc32c
+
+
 def _check_contents(contents: ModelContents) -> None:
     """Raises ValueError unless snapshots can replace all contents."""
     if not contents.tables:
@@ -149,12 +196,13 @@ def _check_contents(contents: ModelContents) -> None:
                 f"is on {[part.device for part in table.parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
-    if contents.id_tables:
-        raise ValueError(
-            "`follow` does not support id tables, but the model reads "
-            f"{sorted(contents.id_tables)}. Serve it with "
-            "lodestar.serving.LiveModel, or hash keys to ids."
-        )
+    for key, table in contents.id_tables.items():
+        if table.device is not None:
+            raise ValueError(
+                f"`follow` needs tables in host memory, but the id table {key!r} "
+                f"is on {table.device}. Serve it with "
+                "lodestar.serving.LiveModel."
+            )
 
 
 def _check_seconds(seconds: Any) -> float:

@@ -100,8 +100,8 @@ def save(
         ValueError: `signature` is unknown; the inputs are unknown or cannot be
             encoded; `padding_id` is missing or not of an input's type; with
             `from_rows`, a lookup returns rows that are not dense; with
-            `follow`, the model has id tables or tables on devices, or
-            `from_rows` is set; or the model changes a table although `training`
+            `follow`, the model has no table or one on devices, or `from_rows`
+            is set; or the model changes a table although `training`
             is False.
     """
     check_choice("signature", signature, signatures.SIGNATURES)
@@ -113,7 +113,9 @@ def save(
     if follow is not None:
         if from_rows:
             raise ValueError("`from_rows` and `follow` cannot be combined.")
-        follower = Follower(contents, follow, poll_seconds, own_inputs.schema)
+        follower = Follower(
+            model, contents, follow, poll_seconds, own_inputs.schema
+        )
     serve, lookups = _serve(model, model_inputs, follower)
     rows = None
     if from_rows:

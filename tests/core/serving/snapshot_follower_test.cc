@@ -253,6 +253,94 @@ TEST_F(SnapshotFollowerTest, WeightsMatchWithoutTheNumbersOfKeras) {
   }
 }
 
+TEST_F(SnapshotFollowerTest, IdTablesAreFollowed) {
+  model_.id_tables = {{"a", "string"}, {"b", "int64"}, {"c", "int64"}};
+  const std::vector<int64_t> ids = {7, 8};
+  maker_.Add(Version(1)
+                 .Array("id_table/a/keys", std::string("xyy"))
+                 .Array("id_table/a/lengths", std::vector<int64_t>{1, 2})
+                 .Array("id_table/a/ids", ids)
+                 .Array("id_table/b/keys", std::vector<int64_t>{3, 4})
+                 .Array("id_table/b/ids", ids));
+  EXPECT_EQ(Refresh(), 1);
+  const auto first = follower_.current();
+  ASSERT_EQ(first->id_tables.size(), 3);
+  EXPECT_EQ(first->id_tables[0]->keys.bytes, "xyy");
+  EXPECT_EQ(first->id_tables[0]->lengths.shape, std::vector<int64_t>{2});
+  EXPECT_EQ(first->id_tables[1]->ids.bytes.size(), 16);
+  EXPECT_EQ(first->id_tables[2], nullptr);
+  // Equal content is the same object.
+  maker_.Add(Version(2)
+                 .Array("id_table/a/keys", std::string("xyy"))
+                 .Array("id_table/a/lengths", std::vector<int64_t>{1, 2})
+                 .Array("id_table/a/ids", std::vector<int64_t>{8, 7})
+                 .Array("id_table/b/keys", std::vector<int64_t>{3, 4})
+                 .Array("id_table/b/ids", ids));
+  EXPECT_EQ(Refresh(), 2);
+  const auto second = follower_.current();
+  EXPECT_NE(second->id_tables[0], first->id_tables[0]);
+  EXPECT_EQ(second->id_tables[1], first->id_tables[1]);
+}
+
+TEST_F(SnapshotFollowerTest, RefusesOtherIdTables) {
+  model_.id_tables = {{"a", "string"}};
+  const auto expect = [&](const MadeVersion& made, const std::string& message) {
+    maker_.Add(made);
+    EXPECT_EQ(Refresh(), 0);
+    ExpectError(message);
+  };
+  const auto version = [](const std::string& keys,
+                          const std::vector<int64_t>& lengths,
+                          const std::vector<int64_t>& ids) {
+    return Version(1)
+        .Array("id_table/a/keys", keys)
+        .Array("id_table/a/lengths", lengths)
+        .Array("id_table/a/ids", ids);
+  };
+  expect(version("xx", {1, 1}, {1, 2}), "has a duplicate key");
+  expect(version("xy", {1, 1}, {1}), "has 2 keys, but 1 ids");
+  expect(version("xy", {1, 2}, {1, 2}), "has keys of 2 bytes");
+  expect(version("xyz", {1, 1}, {1, 2}), "has keys of 3 bytes");
+  expect(version("xy", {3, -1}, {1, 2}), "has keys of 2 bytes");
+  expect(version("xy", {1, 1}, {1, 2})
+             .Array("id_table/a/ids", std::vector<float>{1, 2}),
+         "has ids of float32 instead of int64");
+  expect(Version(1)
+             .Array("id_table/a/keys", std::vector<int64_t>{3})
+             .Array("id_table/a/ids", std::vector<int64_t>{3}),
+         "has int64 keys, but string keys in the model");
+  expect(Version(1).Array("id_table/a/vocabulary", std::vector<int64_t>{3}),
+         "is not the content of an IdTable");
+  maker_.Add(version("xy", {1, 1}, {1, 2}));
+  EXPECT_EQ(Refresh(), 1);
+}
+
+TEST_F(SnapshotFollowerTest, VocabulariesMustBeTheModels) {
+  SavedArray vocabulary;
+  vocabulary.bytes = "xyy";
+  SavedArray lengths;
+  lengths.bytes = std::string("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  EXPECT_EQ(DigestOf(SavedArray()), "0:0");
+  model_.vocabularies = {
+      {"words", StrCat(DigestOf(vocabulary), " ", DigestOf(lengths))}};
+  const auto version = [](const std::string& keys,
+                          const std::vector<int64_t>& lengths) {
+    return Version(1)
+        .Array("id_table/words/vocabulary", keys)
+        .Array("id_table/words/lengths", lengths);
+  };
+  for (const MadeVersion& made :
+       {version("xyz", {1, 2}), version("xyy", {2, 1})}) {
+    maker_.Add(made);
+    EXPECT_EQ(Refresh(), 0);
+    ExpectError("the IdLookup 'words' has another vocabulary than the model");
+  }
+  maker_.Add(version("xyy", {1, 2}));
+  EXPECT_EQ(Refresh(), 1);
+  maker_.Add(Version(2));
+  EXPECT_EQ(Refresh(), 2);
+}
+
 TEST_F(SnapshotFollowerTest, CompactionChangesNothing) {
   maker_.Add(Version(1).Rows({{1, 10}}));
   Refresh();

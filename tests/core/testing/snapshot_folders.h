@@ -22,17 +22,38 @@
 
 namespace lodestar {
 
+// A vector to write. `code` is the NPY code of its dtype.
+struct MadeArray {
+  MadeArray(const std::vector<float>& values)
+      : MadeArray("float32", "<f4", values) {}
+  MadeArray(const std::vector<int64_t>& values)
+      : MadeArray("int64", "<i8", values) {}
+  MadeArray(const std::string& text)
+      : MadeArray("uint8", "|u1", std::vector<char>(text.begin(), text.end())) {
+  }
+  template <typename T>
+  MadeArray(std::string dtype_name, std::string dtype_code,
+            const std::vector<T>& values)
+      : dtype(std::move(dtype_name)),
+        code(std::move(dtype_code)),
+        count(static_cast<int64_t>(values.size())),
+        bytes(reinterpret_cast<const char*>(values.data()),
+              values.size() * sizeof(T)) {}
+
+  std::string dtype;
+  std::string code;
+  int64_t count;
+  std::string bytes;
+};
+
 // Returns the NPY bytes of a vector.
-inline std::string NpyOf(const std::vector<float>& values,
-                         const std::string& header_end = "") {
-  std::string header = StrCat("{'descr': '<f4', 'fortran_order': False, ",
-                              "'shape': (", values.size(), ",), }", header_end);
+inline std::string NpyOf(const MadeArray& array) {
+  std::string header =
+      StrCat("{'descr': '", array.code,
+             "', 'fortran_order': ", "False, 'shape': (", array.count, ",), }");
   header.resize(118, ' ');
   std::string npy("\x93NUMPY\x01\x00\x76\x00", 10);
-  npy += header;
-  npy.append(reinterpret_cast<const char*>(values.data()),
-             values.size() * sizeof(float));
-  return npy;
+  return npy + header + array.bytes;
 }
 
 // Returns a manifest of this line of JSON.
@@ -69,8 +90,13 @@ struct MadeVersion {
     return *this;
   }
   // Path -> values of a weight that is a vector.
-  MadeVersion& Weights(std::map<std::string, std::vector<float>> values) {
-    weights = std::move(values);
+  MadeVersion& Weights(
+      const std::map<std::string, std::vector<float>>& values) {
+    for (const auto& [path, vector] : values) Array("weight/" + path, vector);
+    return *this;
+  }
+  MadeVersion& Array(const std::string& name, const MadeArray& array) {
+    arrays.insert_or_assign(name, array);
     return *this;
   }
   MadeVersion& Schema(std::string yaml) {
@@ -100,7 +126,7 @@ struct MadeVersion {
   int64_t same_as = 0;
   std::map<int64_t, float> rows;
   std::vector<int64_t> removed;
-  std::map<std::string, std::vector<float>> weights;
+  std::map<std::string, MadeArray> arrays;
   std::string schema;
   int64_t dim = 2;
   std::string root = std::string(32, 'a');
@@ -136,7 +162,7 @@ class FolderMaker {
     const std::string table = AddTable(made, labels);
     std::string files;
     std::string blobs;
-    AddWeights(made, labels, &files, &blobs);
+    AddArrays(made, labels, &files, &blobs);
     if (!made.schema.empty()) {
       std::ofstream(FilePath(made.version, "schema.yaml")) << made.schema;
       if (!files.empty()) files += ", ";
@@ -211,18 +237,17 @@ class FolderMaker {
         ", \"dim\": ", made.dim, ", \"dtype\": \"float32\"}");
   }
 
-  void AddWeights(const MadeVersion& made, const Manifest& labels,
-                  std::string* files, std::string* blobs) const {
-    if (made.weights.empty()) return;
+  void AddArrays(const MadeVersion& made, const Manifest& labels,
+                 std::string* files, std::string* blobs) const {
+    if (made.arrays.empty()) return;
     std::string payload;
-    for (const auto& [path, values] : made.weights) {
-      const std::string npy = NpyOf(values);
+    for (const auto& [name, array] : made.arrays) {
+      const std::string npy = NpyOf(array);
       if (!blobs->empty()) *blobs += ", ";
-      *blobs +=
-          StrCat("{\"name\": \"weight/", path,
-                 "\", \"file\": \"blobs\", \"offset\": ", payload.size(),
-                 ", \"bytes\": ", npy.size(),
-                 ", \"dtype\": \"float32\", \"shape\": [", values.size(), "]}");
+      *blobs += StrCat("{\"name\": \"", name, "\", \"file\": \"blobs\", ",
+                       "\"offset\": ", payload.size(),
+                       ", \"bytes\": ", npy.size(), ", \"dtype\": \"",
+                       array.dtype, "\", \"shape\": [", array.count, "]}");
       payload += npy;
     }
     ManifestFile entry;

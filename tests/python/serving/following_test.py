@@ -22,6 +22,7 @@ from processes import without_lodestar
 from served_models import op_library
 
 import lodestar
+from lodestar._library import gen_ops
 from lodestar.snapshot.compaction import compact
 
 
@@ -215,6 +216,21 @@ def test_damaged_versions_are_skipped_and_not_read_again(trainer):
     assert stats(loaded)["last_error"] == b""
 
 
+def test_a_version_beyond_the_cap_is_not_read_again(tmp_path):
+    trainer = Trainer(tmp_path, eviction=lodestar.MaxRows(9), follow=True)
+    loaded = load(trainer)
+    more = lodestar.EmbeddingVariable(4, name="clicks")
+    more.insert_or_assign(range(10), tf.ones([10, 4]))
+    lodestar.snapshot.save(trainer.snapshots, more, dense=trainer.weights())
+    for _ in range(2):
+        assert refresh(loaded) == 0
+        assert stats(loaded)["failures"] == 1
+    trainer.train()
+    trainer.save()
+    assert refresh(loaded) == 2
+    assert_serves(loaded, trainer.outputs(), trainer)
+
+
 def test_a_version_of_another_model_is_refused(trainer, tmp_path):
     loaded = load(trainer)
     want = trainer.outputs()
@@ -402,6 +418,74 @@ def test_a_model_with_a_schema(tmp_path):
     np.testing.assert_array_equal(loaded.serve_ids(hashed)["rows"], [[1, 2]])
 
 
+class Words(keras.Model):
+    """Scores words by a vocabulary that can change and one that cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = lodestar.lookup.IdTable(
+            ["a"], mutable=True, name="numbers"
+        )
+        self.places = lodestar.lookup.IdTable(
+            np.array([5], np.int32), mutable=True, name="places"
+        )
+        self.fixed = lodestar.layers.IdLookup(
+            ["x", "y"], mask_token="", name="fixed"
+        )
+        self.table = lodestar.EmbeddingVariable(
+            2, name="t", default_row="initial"
+        )
+
+    def call(self, words):
+        numbers = self.numbers.lookup(words)
+        return {
+            "numbers": numbers,
+            "places": self.places.lookup(tf.strings.length(words)),
+            "fixed": self.fixed(words),
+            "rows": self.table.lookup(numbers),
+        }
+
+
+def test_id_tables_are_followed(tmp_path):
+    model = Words()
+    words = tf.constant(["a", "b", "x", "", "long", "longer"])
+    model(words)
+    path, snapshots = str(tmp_path / "model"), tmp_path / "snapshots"
+    lodestar.export.save(
+        model,
+        path,
+        inputs={"words": tf.TensorSpec([None], tf.string)},
+        follow=snapshots,
+        poll_seconds=None,
+    )
+    loaded = tf.saved_model.load(path)
+    for version in range(1, 6):
+        if version != 4:  # where the content is that of version 3
+            model.numbers.insert(["b" * version], [version])
+            model.places.insert(np.array([version], np.int32), [version])
+        model.table.insert_or_assign([version], [[version, version]])
+        lodestar.snapshot.save(snapshots, model, delta=version > 1)
+        assert refresh(loaded) == version
+        got, want = loaded.serve({"words": words}), model(words)
+        for name, value in want.items():
+            np.testing.assert_array_equal(got[name], value)
+    # A version without id tables leaves the exported ones.
+    lodestar.snapshot.save(snapshots, [model.table])
+    assert refresh(loaded) == 6
+    got = loaded.serve({"words": words})["numbers"]
+    np.testing.assert_array_equal(got, [0, -1, -1, -1, -1, -1])
+    # A vocabulary that is part of the model cannot change.
+    other = Words()
+    other.fixed.set_vocabulary(["x", "z"])
+    other(words)
+    lodestar.snapshot.save(snapshots, other)
+    assert refresh(loaded) == 6
+    assert (
+        "the IdLookup 'fixed' has another vocabulary than the model"
+        in stats(loaded)["last_error"].decode()
+    )
+
+
 def test_outputs_keep_their_shapes(trainer, tmp_path):
     plain = str(tmp_path / "plain")
     lodestar.export.save(trainer.model, plain)
@@ -469,3 +553,41 @@ def test_models_whose_content_cannot_be_followed(tmp_path):
 def test_a_live_model_does_not_follow_it_as_well(trainer):
     with pytest.raises(ValueError, match="follows .*snapshots' by itself"):
         lodestar.serving.LiveModel(trainer.exported, trainer.snapshots)
+
+
+def follower(**attributes):
+    names = {"folder": "", "tables": ["t"], "weights": []}
+    return gen_ops.lodestar_snapshot_follower(**{**names, **attributes})
+
+
+@pytest.mark.parametrize(
+    "attributes, message",
+    [
+        ({"poll_seconds": -1.0}, "`poll_seconds` must be a finite number"),
+        ({"poll_seconds": float("inf")}, "must be a finite number of 0 or"),
+        ({"vocabularies": ["v"]}, "`digests` must have the length of"),
+    ],
+)
+def test_invalid_attributes_of_the_op(attributes, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        follower(**attributes)
+
+
+def test_own_resources_must_be_those_of_the_follower():
+    variable = lodestar.EmbeddingVariable(2, name="t")
+    table = variable.parts[0].resource_handle
+    weight = tf.Variable(1.0)
+    handle = follower(shared_name="other_resources", weights=["w"])
+    for own in ([table], [table, weight.handle, weight.handle]):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=f"`own` must have the 2 resources .* got {len(own)}",
+        ):
+            gen_ops.lodestar_snapshot_follower_resources(handle, own)
+    nothing = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[])
+    for own in ([table, table], [table, nothing], [weight.handle] * 2):
+        with pytest.raises(tf.errors.OpError):
+            gen_ops.lodestar_snapshot_follower_refresh(handle, own)
+    own = [table, weight.handle]
+    assert gen_ops.lodestar_snapshot_follower_refresh(handle, own) == 0
+    tf.raw_ops.DestroyResourceOp(resource=handle)

@@ -1,11 +1,13 @@
 #include "tf_ops/core/serving/snapshot_follower.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <string_view>
+#include <unordered_set>
 
+#include "tf_ops/core/base/crc32c.h"
 #include "tf_ops/core/rows/row_type.h"
-#include "tf_ops/core/snapshot/saved_arrays.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
 
@@ -32,6 +34,14 @@ bool IsUnused(const std::shared_ptr<FollowedContent>& content) {
   return IsOnly(content) &&
          std::all_of(content->tables.begin(), content->tables.end(),
                      [](const auto& table) { return IsOnly(table); });
+}
+
+// Returns whether memory or the file system may recover from an error without a
+// change of the files.
+bool IsTransient(const Status& status) {
+  return status.code() == StatusCode::kResourceExhausted ||
+         status.code() == StatusCode::kPermissionDenied ||
+         status.code() == StatusCode::kInternal;
 }
 
 // Returns the position of the version of `served` in a chain, or its size.
@@ -189,6 +199,131 @@ Status ReadWeights(const Manifest& manifest, const FollowingModel& model,
   return Status();
 }
 
+int64_t NumItems(const SavedArray& vector) {
+  return vector.shape.empty() ? 0 : vector.shape[0];
+}
+
+// Returns DataLoss unless the lengths of strings add up to their bytes.
+Status CheckLengths(const std::string& what, const FollowedIds& ids) {
+  const int64_t count = NumItems(ids.lengths);
+  const auto* const lengths =
+      reinterpret_cast<const int64_t*>(ids.lengths.bytes.data());
+  const int64_t bytes = static_cast<int64_t>(ids.keys.bytes.size());
+  int64_t sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (lengths[i] < 0 || lengths[i] > bytes - sum) {
+      return DataLoss(what, " has keys of ", bytes,
+                      " bytes, but other lengths");
+    }
+    sum += lengths[i];
+  }
+  if (sum == bytes) return Status();
+  return DataLoss(what, " has keys of ", bytes, " bytes, but other lengths");
+}
+
+// Returns DataLoss if a key occurs twice.
+Status CheckUniqueKeys(const std::string& what, const FollowedIds& ids) {
+  const int64_t count = NumItems(ids.ids);
+  const std::string_view bytes = ids.keys.bytes;
+  const bool strings = !ids.lengths.dtype.empty();
+  const int64_t size =
+      count == 0 ? 0 : static_cast<int64_t>(bytes.size()) / count;
+  std::unordered_set<std::string_view> seen;
+  seen.reserve(count);
+  int64_t at = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t length = size;
+    if (strings) {
+      std::memcpy(&length, ids.lengths.bytes.data() + i * sizeof(length),
+                  sizeof(length));
+    }
+    if (!seen.insert(bytes.substr(at, length)).second) {
+      return DataLoss(what, " has a duplicate key");
+    }
+    at += length;
+  }
+  return Status();
+}
+
+// Checks the arrays of an id table and moves them to *ids.
+Status ReadIds(const std::string& what, const std::string& key_dtype,
+               std::map<std::string, SavedArray>* arrays, FollowedIds* ids) {
+  for (const auto& [part, array] : *arrays) {
+    if (array.shape.size() != 1) {
+      return DataLoss(what, " has arrays that are not vectors");
+    }
+    if ((part == "ids" || part == "lengths") && array.dtype != "int64") {
+      return DataLoss(what, " has ", part, " of ", array.dtype,
+                      " instead of int64");
+    }
+  }
+  const bool strings = arrays->count("lengths") > 0;
+  if (arrays->size() != (strings ? 3 : 2) || arrays->count("keys") == 0 ||
+      arrays->count("ids") == 0) {
+    return InvalidArgument(what, " is not the content of an IdTable");
+  }
+  ids->keys = std::move((*arrays)["keys"]);
+  ids->ids = std::move((*arrays)["ids"]);
+  if (strings) ids->lengths = std::move((*arrays)["lengths"]);
+  const std::string& found = strings ? "string" : ids->keys.dtype;
+  if (found != key_dtype) {
+    return InvalidArgument(what, " has ", found, " keys, but ", key_dtype,
+                           " keys in the model");
+  }
+  const int64_t count = NumItems(strings ? ids->lengths : ids->keys);
+  if (count != NumItems(ids->ids)) {
+    return DataLoss(what, " has ", count, " keys, but ", NumItems(ids->ids),
+                    " ids");
+  }
+  if (strings) LODESTAR_RETURN_IF_ERROR(CheckLengths(what, *ids));
+  return CheckUniqueKeys(what, *ids);
+}
+
+bool AreEqual(const SavedArray& a, const SavedArray& b) {
+  return a.dtype == b.dtype && a.bytes == b.bytes;
+}
+
+// Reads the model's id tables of a version, and checks its vocabularies.
+Status ReadIdTables(const Manifest& manifest, const FollowingModel& model,
+                    const SnapshotFolder& folder, const FollowedContent* served,
+                    FollowedContent* content) {
+  const auto read = [&](const std::string& name,
+                        std::map<std::string, SavedArray>* arrays) {
+    return ReadArrays(folder, manifest, StrCat("id_table/", name, "/"), arrays);
+  };
+  const std::string path = folder.VersionPath(manifest.version);
+  for (const FollowingModel::Vocabulary& vocabulary : model.vocabularies) {
+    std::map<std::string, SavedArray> arrays;
+    LODESTAR_RETURN_IF_ERROR(read(vocabulary.name, &arrays));
+    if (arrays.empty()) continue;
+    if (StrCat(DigestOf(arrays["vocabulary"]), " ",
+               DigestOf(arrays["lengths"])) != vocabulary.digest) {
+      return InvalidArgument(path, ": the IdLookup '", vocabulary.name,
+                             "' has another vocabulary than the model, whose "
+                             "weights depend on it. Export the model again.");
+    }
+  }
+  for (size_t i = 0; i < model.id_tables.size(); ++i) {
+    const FollowingModel::IdTable& table = model.id_tables[i];
+    std::shared_ptr<const FollowedIds>& place =
+        content->id_tables.emplace_back();
+    std::map<std::string, SavedArray> arrays;
+    LODESTAR_RETURN_IF_ERROR(read(table.name, &arrays));
+    if (arrays.empty()) continue;
+    auto ids = std::make_shared<FollowedIds>();
+    LODESTAR_RETURN_IF_ERROR(
+        ReadIds(StrCat(path, ": the id table '", table.name, "'"),
+                table.key_dtype, &arrays, ids.get()));
+    const FollowedIds* const before =
+        served == nullptr ? nullptr : served->id_tables[i].get();
+    const bool same = before != nullptr && AreEqual(before->keys, ids->keys) &&
+                      AreEqual(before->lengths, ids->lengths) &&
+                      AreEqual(before->ids, ids->ids);
+    place = same ? served->id_tables[i] : std::move(ids);
+  }
+  return Status();
+}
+
 RestoreOptions ServingOptions() {
   RestoreOptions options;
   options.reset_slots = true;
@@ -196,6 +331,11 @@ RestoreOptions ServingOptions() {
 }
 
 }  // namespace
+
+std::string DigestOf(const SavedArray& array) {
+  const int64_t bytes = static_cast<int64_t>(array.bytes.size());
+  return StrCat(bytes, ":", Crc32c(array.bytes.data(), bytes));
+}
 
 std::shared_ptr<FollowedContent> SnapshotFollower::serving() const {
   MutexLock lock(&mutex_);
@@ -247,12 +387,7 @@ void SnapshotFollower::Refresh(const FollowingModel& model,
           ResourceExhausted(folder_.VersionPath(*version), ": memory ran out.");
     }
     if (done) break;
-    // Memory or the file system may recover without a change of the files.
-    if (status.code() != StatusCode::kDataLoss &&
-        status.code() != StatusCode::kInvalidArgument &&
-        status.code() != StatusCode::kUnimplemented) {
-      refusal.stamp.clear();
-    }
+    if (IsTransient(status)) refusal.stamp.clear();
     refusal.error = status.message();
     refusals.emplace(*version, std::move(refusal));
     ++failures;
@@ -325,6 +460,8 @@ Status SnapshotFollower::Load(const Chain& chain, const FollowingModel& model,
   LODESTAR_RETURN_IF_ERROR(CheckTables(chain.back(), model, folder_));
   LODESTAR_RETURN_IF_ERROR(
       ReadWeights(chain.back(), model, folder_, &content->weights));
+  LODESTAR_RETURN_IF_ERROR(
+      ReadIdTables(chain.back(), model, folder_, serving().get(), content));
   if (idle_ != nullptr && IsUnused(idle_)) {
     const size_t first = PositionOf(idle_->manifest, chain) + 1;
     if (first <= chain.size() &&

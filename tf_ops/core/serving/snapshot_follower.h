@@ -15,12 +15,14 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/snapshot/manifest.h"
+#include "tf_ops/core/snapshot/saved_arrays.h"
 #include "tf_ops/core/snapshot/snapshot_folder.h"
 #include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 
-// What a model reads. Versions must have the same tables and weights.
+// What a model reads. Versions must have the same tables, weights and
+// vocabularies.
 struct FollowingModel {
   struct Table {
     std::string name;  // in snapshots
@@ -32,16 +34,40 @@ struct FollowingModel {
     std::string dtype;
     std::vector<int64_t> shape;
   };
+  struct IdTable {
+    std::string name;
+    std::string key_dtype;
+  };
+  // Keys whose numbering is part of the model.
+  struct Vocabulary {
+    std::string name;
+    std::string digest;  // see DigestOf
+  };
   std::vector<Table> tables;
   std::vector<Weight> weights;
+  std::vector<IdTable> id_tables;
+  std::vector<Vocabulary> vocabularies;
   std::string schema;  // YAML; empty: none
 };
 
-// The content of a version, in the order of the model's tables and weights.
+// The content of an id table.
+struct FollowedIds {
+  SavedArray keys;     // the bytes of all, if they are strings
+  SavedArray lengths;  // of strings, int64
+  SavedArray ids;      // int64
+};
+
+// Returns "bytes:crc32c" of an array in decimal digits.
+std::string DigestOf(const SavedArray& array);
+
+// The content of a version, in the order of the model's.
 struct FollowedContent {
   Manifest manifest;
   std::vector<std::shared_ptr<Table>> tables;
   std::vector<std::string> weights;  // items in row-major order
+  // Null for an id table that the version does not have. The same object as in
+  // the version before if the content is equal.
+  std::vector<std::shared_ptr<const FollowedIds>> id_tables;
 };
 
 struct FollowerStats {

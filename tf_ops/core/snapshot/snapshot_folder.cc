@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <memory>
 
 #include "tf_ops/core/base/crc32c.h"
@@ -20,13 +19,6 @@ namespace {
 constexpr char kManifest[] = "MANIFEST";
 constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
 constexpr size_t kLeastDigits = 8;
-
-Status SystemError(const std::string& path, int error) {
-  const StatusCode code = error == ENOENT || error == ENOTDIR
-                              ? StatusCode::kNotFound
-                              : StatusCode::kFailedPrecondition;
-  return Status(code, StrCat(path, ": ", std::strerror(error)));
-}
 
 std::string NameOf(int64_t version) {
   const std::string digits = StrCat(version);
@@ -50,7 +42,7 @@ template <typename Fn>
 Status ForEachEntry(const std::string& path, const Fn& fn) {
   DIR* const folder = opendir(path.c_str());
   if (folder == nullptr) {
-    return errno == ENOENT ? Status() : SystemError(path, errno);
+    return errno == ENOENT ? Status() : FileError(path, "open", errno);
   }
   while (const dirent* entry = readdir(folder)) fn(entry->d_name);
   closedir(folder);
@@ -64,12 +56,12 @@ Status ReadRegular(const std::string& path, int64_t limit,
       open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) {
     if (errno == ELOOP) return DataLoss(path, ": is not a regular file");
-    return SystemError(path, errno);
+    return FileError(path, "open", errno);
   }
   struct stat found = {};
   Status status;
   if (fstat(file, &found) != 0) {
-    status = SystemError(path, errno);
+    status = FileError(path, "inspect", errno);
   } else if (!S_ISREG(found.st_mode)) {
     status = DataLoss(path, ": is not a regular file");
   } else if (found.st_size > limit) {
@@ -82,7 +74,7 @@ Status ReadRegular(const std::string& path, int64_t limit,
       const ssize_t got =
           pread(file, content->data() + done, content->size() - done, done);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) status = SystemError(path, errno);
+      if (got < 0) status = FileError(path, "read", errno);
       if (got <= 0) break;
       done += got;
     }
@@ -228,7 +220,7 @@ Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
                                          const std::string& label) const {
   struct stat found = {};
   if (stat(path.c_str(), &found) != 0) {
-    const Status status = SystemError(path, errno);
+    const Status status = FileError(path, "inspect", errno);
     return status.code() == StatusCode::kNotFound
                ? DataLoss(path, ": is missing")
                : status;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensorflow/core/framework/lookup_interface.h"
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/util/device_name_utils.h"
@@ -23,6 +24,7 @@
 #include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
+#include "tf_ops/kernels/lookup/id_table_resource.h"
 
 namespace lodestar {
 namespace {
@@ -30,14 +32,16 @@ namespace {
 using tensorflow::ResourceHandle;
 using tensorflow::Var;
 using tensorflow::core::RefCountPtr;
+using tensorflow::lookup::LookupInterface;
 
 constexpr char kFolderVariable[] = "LODESTAR_SNAPSHOTS";
 
-// The handles of a version own its tables and variables.
+// The handles of a version own its resources.
 struct ServedVersion {
   int64_t version = 0;
   std::string root;
   std::vector<Tensor> handles;
+  std::vector<std::shared_ptr<const FollowedIds>> id_tables;
 };
 
 struct OwnWeight {
@@ -69,13 +73,11 @@ std::string CpuOf(OpKernelContext* ctx) {
 
 class FollowerResource : public tensorflow::ResourceBase {
  public:
+  // `model` has the names of everything, and all of vocabularies and schema.
   FollowerResource(const std::string& folder, double poll_seconds,
-                   std::vector<std::string> tables,
-                   std::vector<std::string> weights, std::string schema)
+                   FollowingModel model)
       : poll_seconds_(poll_seconds),
-        table_names_(std::move(tables)),
-        weight_paths_(std::move(weights)),
-        schema_(std::move(schema)),
+        model_(std::move(model)),
         follower_(folder) {}
 
   ~FollowerResource() override {
@@ -90,7 +92,8 @@ class FollowerResource : public tensorflow::ResourceBase {
   std::string DebugString() const override { return "SnapshotFollower"; }
 
   int64_t size() const {
-    return static_cast<int64_t>(table_names_.size() + weight_paths_.size());
+    return static_cast<int64_t>(model_.tables.size() + model_.weights.size() +
+                                model_.id_tables.size());
   }
   // Returns null before a version is loaded.
   std::shared_ptr<const ServedVersion> served() const {
@@ -100,7 +103,7 @@ class FollowerResource : public tensorflow::ResourceBase {
   FollowerStats stats() const { return follower_.stats(); }
 
   // Loads the newest version; *version is the served one. `handles` are the own
-  // tables and weights.
+  // resources.
   absl::Status Refresh(OpKernelContext* ctx, const OpInputList& handles,
                        int64_t* version) {
     {
@@ -119,49 +122,59 @@ class FollowerResource : public tensorflow::ResourceBase {
  private:
   absl::Status ReadOwn(OpKernelContext* ctx, const OpInputList& handles)
       LODESTAR_REQUIRES(refresh_mutex_) {
-    const int64_t num_tables = static_cast<int64_t>(table_names_.size());
-    std::vector<RefCountPtr<EmbeddingResource>> tables(num_tables);
-    for (int64_t t = 0; t < num_tables; ++t) {
-      LODESTAR_TRY(FindResource(ctx, handles[t], &tables[t]));
+    Own own;
+    int handle = 0;
+    for (const FollowingModel::Table& table : model_.tables) {
+      RefCountPtr<EmbeddingResource>& found = own.tables.emplace_back();
+      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
       std::shared_ptr<EmbeddingStore> store;
-      LODESTAR_TRY(ToTensorFlow(Prefixed(tables[t]->GetStore(&store),
-                                         "the table '", table_names_[t],
-                                         "' cannot follow snapshots: ")));
+      LODESTAR_TRY(
+          ToTensorFlow(Prefixed(found->GetStore(&store), "the table '",
+                                table.name, "' cannot follow snapshots: ")));
     }
-    std::vector<OwnWeight> weights;
-    for (size_t w = 0; w < weight_paths_.size(); ++w) {
-      RefCountPtr<Var> variable;
-      LODESTAR_TRY(FindResource(ctx, handles[num_tables + w], &variable));
-      const tensorflow::tf_shared_lock lock(*variable->mu());
-      if (!variable->is_initialized) {
-        return ToTensorFlow(FailedPrecondition("the weight '", weight_paths_[w],
+    for (const FollowingModel::Weight& weight : model_.weights) {
+      RefCountPtr<Var> found;
+      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
+      const tensorflow::tf_shared_lock lock(*found->mu());
+      if (!found->is_initialized) {
+        return ToTensorFlow(FailedPrecondition("the weight '", weight.path,
                                                "' is not initialized."));
       }
-      weights.push_back(
-          {variable->tensor()->dtype(), variable->tensor()->shape()});
+      own.weights.push_back(
+          {found->tensor()->dtype(), found->tensor()->shape()});
     }
-    tables_ = std::move(tables);
-    weights_ = std::move(weights);
+    for (size_t i = 0; i < model_.id_tables.size(); ++i) {
+      RefCountPtr<LookupInterface> found;
+      own.id_tables.push_back(handles[handle]);
+      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
+      own.key_dtypes.push_back(found->key_dtype());
+    }
+    own_ = std::move(own);
     device_ = CpuOf(ctx);
     return absl::OkStatus();
   }
 
-  absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
-      LODESTAR_REQUIRES(refresh_mutex_) {
-    FollowingModel model;
-    model.schema = schema_;
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      model.tables.push_back({table_names_[t], tables_[t]->table()});
+  // Returns the model with what the own resources have now.
+  FollowingModel Model() const LODESTAR_REQUIRES(refresh_mutex_) {
+    FollowingModel model = model_;
+    for (size_t t = 0; t < own_.tables.size(); ++t) {
+      model.tables[t].like = own_.tables[t]->table();
     }
-    for (size_t w = 0; w < weights_.size(); ++w) {
-      FollowingModel::Weight& weight = model.weights.emplace_back();
-      weight.path = weight_paths_[w];
-      weight.dtype = DtypeName(weights_[w].dtype);
-      for (const auto& dim : weights_[w].shape) {
-        weight.shape.push_back(dim.size);
+    for (size_t w = 0; w < own_.weights.size(); ++w) {
+      model.weights[w].dtype = DtypeName(own_.weights[w].dtype);
+      for (const auto& dim : own_.weights[w].shape) {
+        model.weights[w].shape.push_back(dim.size);
       }
     }
-    follower_.Refresh(model, parallel);
+    for (size_t i = 0; i < own_.id_tables.size(); ++i) {
+      model.id_tables[i].key_dtype = DtypeName(own_.key_dtypes[i]);
+    }
+    return model;
+  }
+
+  absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
+      LODESTAR_REQUIRES(refresh_mutex_) {
+    follower_.Refresh(Model(), parallel);
     const std::shared_ptr<const FollowedContent> content = follower_.current();
     *version = content == nullptr ? 0 : content->manifest.version;
     const std::shared_ptr<const ServedVersion> before = served();
@@ -170,32 +183,36 @@ class FollowerResource : public tensorflow::ResourceBase {
          before->root == content->manifest.root)) {
       return absl::OkStatus();
     }
-    std::shared_ptr<const ServedVersion> next = MakeServed(*content);
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      tables_[t]->Replace(content->tables[t]);
+    auto made = std::make_shared<ServedVersion>();
+    LODESTAR_TRY(MakeHandles(*content, before.get(), made.get()));
+    for (size_t t = 0; t < own_.tables.size(); ++t) {
+      own_.tables[t]->Replace(content->tables[t]);
     }
     // The old version may be freed after the lock.
+    std::shared_ptr<const ServedVersion> next = std::move(made);
     MutexLock lock(&mutex_);
     served_.swap(next);
     return absl::OkStatus();
   }
 
-  std::shared_ptr<const ServedVersion> MakeServed(
-      const FollowedContent& content) const LODESTAR_REQUIRES(refresh_mutex_) {
-    auto served = std::make_shared<ServedVersion>();
+  absl::Status MakeHandles(const FollowedContent& content,
+                           const ServedVersion* before,
+                           ServedVersion* served) const
+      LODESTAR_REQUIRES(refresh_mutex_) {
     served->version = content.manifest.version;
     served->root = content.manifest.root;
+    served->id_tables = content.id_tables;
     const auto add = [&](auto* resource) {
       Tensor handle(tensorflow::DT_RESOURCE, TensorShape({}));
       handle.scalar<ResourceHandle>()() =
           ResourceHandle::MakeRefCountingHandle(resource, device_);
       served->handles.push_back(std::move(handle));
     };
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      add(new EmbeddingResource(content.tables[t], tables_[t]->name()));
+    for (size_t t = 0; t < own_.tables.size(); ++t) {
+      add(new EmbeddingResource(content.tables[t], own_.tables[t]->name()));
     }
-    for (size_t w = 0; w < weights_.size(); ++w) {
-      Tensor value(weights_[w].dtype, weights_[w].shape);
+    for (size_t w = 0; w < own_.weights.size(); ++w) {
+      Tensor value(own_.weights[w].dtype, own_.weights[w].shape);
       const std::string& bytes = content.weights[w];
       std::memcpy(value.data(), bytes.data(), bytes.size());
       auto* const variable = new Var(value.dtype());
@@ -203,7 +220,43 @@ class FollowerResource : public tensorflow::ResourceBase {
       variable->is_initialized = true;
       add(variable);
     }
-    return served;
+    const size_t first = served->handles.size();
+    for (size_t i = 0; i < own_.id_tables.size(); ++i) {
+      const std::shared_ptr<const FollowedIds>& ids = content.id_tables[i];
+      if (ids == nullptr) {
+        served->handles.push_back(own_.id_tables[i]);
+      } else if (before != nullptr && before->id_tables[i] == ids) {
+        served->handles.push_back(before->handles[first + i]);
+      } else {
+        RefCountPtr<LookupInterface> table(
+            NewIdTable(own_.key_dtypes[i], /*is_mutable=*/true));
+        LODESTAR_TRY(ImportIds(*ids, own_.key_dtypes[i], table.get()));
+        add(table.release());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ImportIds(const FollowedIds& ids, DataType key_dtype,
+                                LookupInterface* table) {
+    const int64_t count =
+        static_cast<int64_t>(ids.ids.bytes.size() / sizeof(int64_t));
+    Tensor keys(key_dtype, {count});
+    Tensor values(tensorflow::DT_INT64, {count});
+    std::memcpy(values.data(), ids.ids.bytes.data(), ids.ids.bytes.size());
+    if (key_dtype == tensorflow::DT_STRING) {
+      const char* bytes = ids.keys.bytes.data();
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t length = 0;
+        std::memcpy(&length, ids.lengths.bytes.data() + i * sizeof(length),
+                    sizeof(length));
+        keys.vec<tstring>()(i).assign(bytes, length);
+        bytes += length;
+      }
+    } else {
+      std::memcpy(keys.data(), ids.keys.bytes.data(), ids.keys.bytes.size());
+    }
+    return table->ImportValues(nullptr, keys, values);
   }
 
   void Poll() {
@@ -231,17 +284,21 @@ class FollowerResource : public tensorflow::ResourceBase {
     }
   }
 
+  // The model's own resources.
+  struct Own {
+    std::vector<RefCountPtr<EmbeddingResource>> tables;
+    std::vector<OwnWeight> weights;
+    std::vector<Tensor> id_tables;  // handles
+    std::vector<DataType> key_dtypes;
+  };
+
   const double poll_seconds_;
-  const std::vector<std::string> table_names_;
-  const std::vector<std::string> weight_paths_;
-  const std::string schema_;
+  const FollowingModel model_;
   SnapshotFollower follower_;
 
   Mutex refresh_mutex_;  // taken before mutex_
-  std::vector<RefCountPtr<EmbeddingResource>> tables_
-      LODESTAR_GUARDED_BY(refresh_mutex_);
-  std::vector<OwnWeight> weights_ LODESTAR_GUARDED_BY(refresh_mutex_);
-  std::string device_ LODESTAR_GUARDED_BY(refresh_mutex_);
+  Own own_ LODESTAR_GUARDED_BY(refresh_mutex_);
+  std::string device_ LODESTAR_GUARDED_BY(refresh_mutex_);  // empty: not read
 
   mutable Mutex mutex_;
   ConditionVariable changed_;
@@ -255,9 +312,26 @@ class SnapshotFollowerOp : public Kernel {
   explicit SnapshotFollowerOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("folder", &folder_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("poll_seconds", &poll_seconds_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("tables", &tables_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("weights", &weights_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("schema", &schema_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("schema", &model_.schema));
+    for (const std::string& name : Strings(ctx, "tables")) {
+      model_.tables.push_back({name, nullptr});
+    }
+    for (const std::string& path : Strings(ctx, "weights")) {
+      model_.weights.push_back({path, "", {}});
+    }
+    for (const std::string& name : Strings(ctx, "id_tables")) {
+      model_.id_tables.push_back({name, ""});
+    }
+    const std::vector<std::string> digests = Strings(ctx, "digests");
+    const std::vector<std::string> names = Strings(ctx, "vocabularies");
+    OP_REQUIRES(
+        ctx, digests.size() == names.size(),
+        InvalidArgumentError("`digests` must have the length of "
+                             "`vocabularies`, ",
+                             names.size(), ", got ", digests.size(), "."));
+    for (size_t v = 0; v < names.size(); ++v) {
+      model_.vocabularies.push_back({names[v], digests[v]});
+    }
     const char* const folder = std::getenv(kFolderVariable);
     if (folder != nullptr && folder[0] != '\0') folder_ = folder;
     OP_REQUIRES(ctx, poll_seconds_ >= 0 && std::isfinite(poll_seconds_),
@@ -270,8 +344,7 @@ class SnapshotFollowerOp : public Kernel {
     return OutputResource<FollowerResource>(
         ctx, *this,
         [&](FollowerResource** created) {
-          *created = new FollowerResource(folder_, poll_seconds_, tables_,
-                                          weights_, schema_);
+          *created = new FollowerResource(folder_, poll_seconds_, model_);
           return absl::OkStatus();
         },
         [](const FollowerResource&, const std::string&) {
@@ -280,11 +353,16 @@ class SnapshotFollowerOp : public Kernel {
   }
 
  private:
+  static std::vector<std::string> Strings(OpKernelConstruction* ctx,
+                                          const char* attribute) {
+    std::vector<std::string> strings;
+    ctx->SetStatus(ctx->GetAttr(attribute, &strings));
+    return strings;
+  }
+
   std::string folder_;
   float poll_seconds_ = 0;
-  std::vector<std::string> tables_;
-  std::vector<std::string> weights_;
-  std::string schema_;
+  FollowingModel model_;
 };
 
 absl::Status FindFollower(OpKernelContext* ctx,
@@ -295,7 +373,7 @@ absl::Status FindFollower(OpKernelContext* ctx,
     return absl::OkStatus();
   }
   return InvalidArgumentError("`own` must have the ", size,
-                              " tables and weights of the follower, got ",
+                              " resources of the follower, got ",
                               ctx->num_inputs() - 1, ".");
 }
 

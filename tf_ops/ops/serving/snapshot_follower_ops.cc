@@ -21,14 +21,15 @@ LODESTAR_OP("SnapshotFollower")
     .Attrs("container: string = ''", "shared_name: string = ''",
            "folder: string", "poll_seconds: float = 0.0",
            "tables: list(string)", "weights: list(string)",
-           "schema: string = ''")
+           "id_tables: list(string) = []", "vocabularies: list(string) = []",
+           "digests: list(string) = []", "schema: string = ''")
     .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Returns the handle of a follower of a snapshot folder; creates it if needed.
 
-It loads versions into tables and variables of its own, next to those of the
-model ("own" below): the embedding variables `tables` on a CPU, followed by the
-variables `weights`.
+It loads versions into resources of its own, next to those of the model ("own"
+below): the embedding variables `tables` on a CPU, followed by the variables
+`weights` and the id tables `id_tables`.
 
 folder: Path to the folder, which need not exist. The environment variable
   LODESTAR_SNAPSHOTS overrides it.
@@ -36,6 +37,11 @@ poll_seconds: Time between polls by a thread, which begins with the first
   SnapshotFollowerRefresh. 0: no thread.
 tables: Names in snapshots.
 weights: Paths in snapshots.
+id_tables: Names in snapshots.
+vocabularies: Names of id tables whose keys are part of the model. A version
+  with other keys is refused.
+digests: Of their keys and of the lengths of strings: "bytes:crc32c
+  bytes:crc32c" in decimal digits.
 schema: YAML of the model's schema. A version with another one is refused.
 )doc");
 
@@ -50,9 +56,9 @@ Loads the newest version that fits the model and is intact, if it is newer.
 Versions that cannot be loaded are skipped, see SnapshotFollowerStats. Later
 lookups in the own embedding variables read the rows of the loaded version.
 
-own: The own tables and weights.
+own: The own resources.
 version: The served version; 0 for the model's own content.
-INVALID_ARGUMENT if `own` are not the follower's tables and weights.
+INVALID_ARGUMENT if `own` are not the follower's own resources.
 UNIMPLEMENTED if a table is not in host memory.
 )doc");
 
@@ -62,11 +68,11 @@ LODESTAR_OP("SnapshotFollowerResources")
     .Attrs("N: int >= 1")
     .Stateful(ResourcesShape)
     .Doc(R"doc(
-Returns the tables and weights of the served version.
+Returns the tables, weights and id tables of the served version.
 
 They do not change as long as a handle exists.
 
-own: The own tables and weights.
+own: The own resources.
 resources: Those of the version; `own` until one is loaded.
 INVALID_ARGUMENT if their number is not that of the follower.
 )doc");
