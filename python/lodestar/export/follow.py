@@ -58,7 +58,7 @@ class Follower(SharedResource):
             if id(table) not in lookups
         }
         vocabularies = {layer.name: layer for layer in lookups.values()}
-        self._attributes = {
+        self._attributes: dict[str, Any] = {
             "folder": os.path.abspath(local_path(folder)),
             "poll_seconds": _check_seconds(poll_seconds),
             "tables": list(contents.tables),
@@ -73,6 +73,8 @@ class Follower(SharedResource):
             *(v.value.handle for v in weights.values()),
             *(table.resource_handle for table in id_tables.values()),
         ]
+        with tf.init_scope():
+            _ = self.resource_handle
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
         return gen_ops.lodestar_snapshot_follower(
@@ -111,8 +113,8 @@ class Follower(SharedResource):
     ) -> tf.types.experimental.PolymorphicFunction:
         """Returns `serve` as a function of the served version.
 
-        A call gets the handles of all resources of one version and
-        runs the graph of `serve` with them.
+        A call gets the handles of all resources of one version and runs the
+        graph of `serve` with them.
         """
         concrete = serve.get_concrete_function()
         graph_def = concrete.graph.as_graph_def()

@@ -112,6 +112,21 @@ def test_a_thread_polls(tmp_path):
     wait_until(lambda: set(os.listdir("/proc/self/task")) < before)
 
 
+def test_a_call_gets_its_version_once(trainer):
+    graph = load(trainer).signatures["serving_default"].graph.as_graph_def()
+    ops = [
+        node.op
+        for nodes in (
+            graph.node,
+            *(function.node_def for function in graph.library.function),
+        )
+        for node in nodes
+    ]
+    assert ops.count("Lodestar>SnapshotFollowerResources") == 1
+    # The follower itself is captured.
+    assert "Lodestar>SnapshotFollower" not in ops
+
+
 def test_two_loads_are_independent(trainer):
     first = load(trainer)
     initial = trainer.outputs()

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -113,8 +114,12 @@ class FollowerResource : public tensorflow::ResourceBase {
       LODESTAR_TRY(LoadNewest(&parallel, version));
     }
     MutexLock lock(&mutex_);
-    if (poll_seconds_ > 0 && !poller_.joinable()) {
+    if (poll_seconds_ == 0 || poller_.joinable()) return absl::OkStatus();
+    try {
       poller_ = std::thread([this] { Poll(); });
+    } catch (const std::system_error& error) {
+      return ToTensorFlow(ResourceExhausted(
+          "cannot start the thread that polls for snapshots: ", error.what()));
     }
     return absl::OkStatus();
   }
