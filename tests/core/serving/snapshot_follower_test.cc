@@ -141,6 +141,21 @@ TEST_F(SnapshotFollowerTest, ContentInUseDoesNotChange) {
   EXPECT_EQ(Found({1}), std::vector<float>{40});
 }
 
+TEST_F(SnapshotFollowerTest, AllCopiesCountTogether) {
+  int64_t hits = 0;
+  for (int64_t version = 1; version <= 4; ++version) {
+    MadeVersion made = Version(version).Rows({{1, 10}});
+    maker_.Add(version == 1 ? made : made.Parent(version - 1));
+    Refresh();
+    Found({1, 1});
+    hits += 2;
+    EmbeddingStats stats;
+    const auto content = follower_.current();
+    ASSERT_TRUE(content->tables[0]->ReadStats(&stats, Execution()).ok());
+    EXPECT_EQ(stats.count(Event::kReadHits), hits);
+  }
+}
+
 TEST_F(SnapshotFollowerTest, SkipsADamagedVersionUntilItChanges) {
   maker_.Add(Version(1).Rows({{1, 10}}));
   maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));

@@ -118,7 +118,15 @@ def test_an_export_that_follows_snapshots(tmp_path):
         assert only(found[f"lodestar_model_{name}"]) == value
     assert only(found["lodestar_model_since_update_seconds"]) > 0
     assert only(found["lodestar_model_snapshot_time_seconds"]) > 1.6e9
-    assert only(found["lodestar_table_hits_total"]) > 0
+    hits = only(found["lodestar_table_hits_total"])
+    assert hits > 0
+    # The counters of both copies are the same.
+    trainer.save()
+    loaded.signatures["refresh"]()
+    loaded.serve(trainer.features)
+    found = parse(openmetrics(loaded))
+    assert only(found["lodestar_model_version"]) == 3
+    assert only(found["lodestar_table_hits_total"]) == 2 * hits
 
 
 def test_the_text_of_two_tables():

@@ -522,6 +522,9 @@ Status SnapshotFollower::ReadWhole(const Chain& chain,
     LODESTAR_RETURN_IF_ERROR(RestoreTable(saved, TablePart(), *table.like,
                                           ServingOptions(), parallel,
                                           Execution(parallel), &restored));
+    // All copies share the counters of lookups, which never decrease then.
+    LODESTAR_RETURN_IF_ERROR(restored->CopyLiveState(
+        *table.like, Table::OwnState(), Execution(parallel)));
     content->tables.push_back(std::move(restored));
   }
   return Status();
