@@ -144,18 +144,22 @@ def _rows_of(signature):
     return lambda ids: signature(ids=ids)["rows"]
 
 
-def _export_both(folder, keys):
-    """Writes both models; returns their paths."""
-    ours, stock = (os.path.join(folder, name) for name in ("ours", "stock"))
+def _export_all(folder, keys):
+    """Writes the models; returns their paths."""
+    ours, following, stock, snapshots = (
+        os.path.join(folder, name)
+        for name in ("ours", "following", "stock", "snapshots")
+    )
     variable, matrix = embedding_benchmark.filled(keys, _DIM)
     ids = keras.Input((), dtype="int64", name="ids")
     rows = lodestar.layers.DynamicEmbedding(table=variable)(ids)
     model = keras.Model({"ids": ids}, {"rows": rows})
     lodestar.export.save(model, ours)
-    lodestar.snapshot.save(os.path.join(folder, "snapshots"), model)
+    lodestar.export.save(model, following, follow=snapshots)
+    lodestar.snapshot.save(snapshots, model)
     gather = Gather(matrix)
     tf.saved_model.save(gather, stock, signatures=gather.serve)
-    return ours, stock
+    return ours, following, stock
 
 
 def _compare_one_id(options):
@@ -163,15 +167,26 @@ def _compare_one_id(options):
     keys = embedding_benchmark.spread_keys(rows)
     places = np.random.default_rng(0).integers(0, rows, [calls, 1])
     with tempfile.TemporaryDirectory() as folder:
-        ours, stock = _export_both(folder, keys)
+        paths = _export_all(folder, keys)
         # A signature does not keep its model alive.
-        models = [tf.saved_model.load(path) for path in (ours, stock)]
-        lookup, gather = (
+        models = [tf.saved_model.load(path) for path in paths]
+        lookup, following, gather = (
             _rows_of(model.signatures["serving_default"]) for model in models
         )
         with lodestar.serving.LiveModel(
-            ours, os.path.join(folder, "snapshots"), None
+            paths[0], os.path.join(folder, "snapshots"), None
         ) as live:
+            feeds = [tf.constant(keys[place]) for place in places]
+            measure.compare(
+                "signature that follows snapshots, 1 id",
+                following,
+                lookup,
+                feeds,
+                against="the same without `follow`",
+                items=1,
+                wanted="within 5 us",
+                runs=options.runs,
+            )
             live_lookup = _rows_of(live.signatures["serving_default"])
             for work, side in (
                 ("signature, 1 id", lookup),
@@ -181,7 +196,7 @@ def _compare_one_id(options):
                     work,
                     side,
                     gather,
-                    [tf.constant(keys[place]) for place in places],
+                    feeds,
                     against="tf.gather through a signature",
                     items=1,
                     wanted="within 5 us of tf.gather",

@@ -21,7 +21,7 @@
 
 static const char kUsage[] =
     "usage: serve_c --model DIR [--library SO] [--signature NAME]\n"
-    "               --input NAME=VALUES [--input NAME=VALUES ...]\n"
+    "               [--refresh NAME] --input NAME=VALUES [--input ...]\n"
     "\n"
     "Runs a signature of a SavedModel once and prints its outputs.\n"
     "  --model DIR      folder written by lodestar.export\n"
@@ -32,12 +32,17 @@ static const char kUsage[] =
     "                   comma-separated values of an input: ids=1,2,3;\n"
     "                   with the shape if the model does not fix it:\n"
     "                   ids=[2,2]1,2,3,4; escape a comma in a string: \\,\n"
-    "Without --input, prints the inputs and outputs of the signature.\n";
+    "  --refresh NAME   signature without inputs, such as refresh: for each\n"
+    "                   line of the standard input, runs it and then the\n"
+    "                   signature again\n"
+    "Without --input, prints the inputs and outputs of a signature with "
+    "inputs.\n";
 
 typedef struct {
   const char* model;
   const char* library;  // NULL: none
   const char* signature;
+  const char* refresh;  // NULL: none
   const char** inputs;  // NAME=VALUES
   size_t num_inputs;
 } Options;
@@ -47,6 +52,7 @@ typedef struct {
   TF_Graph* graph;
   TF_Session* session;
   Signature signature;
+  Signature refresh;
 } Model;
 
 static bool parse_options(int argc, char** argv, Options* options,
@@ -63,6 +69,8 @@ static bool parse_options(int argc, char** argv, Options* options,
       options->library = value;
     } else if (strcmp(argv[i], "--signature") == 0) {
       options->signature = value;
+    } else if (strcmp(argv[i], "--refresh") == 0) {
+      options->refresh = value;
     } else if (strcmp(argv[i], "--input") == 0) {
       options->inputs[options->num_inputs++] = value;
     } else {
@@ -89,6 +97,9 @@ static bool load(const Options* options, Model* model, TF_Status* status) {
   if (is_ok(status)) {
     read_signature(meta_graph, options->signature, &model->signature, status);
   }
+  if (is_ok(status) && options->refresh != NULL) {
+    read_signature(meta_graph, options->refresh, &model->refresh, status);
+  }
   TF_DeleteBuffer(meta_graph);
   TF_DeleteSessionOptions(session_options);
   return is_ok(status);
@@ -105,6 +116,7 @@ static void unload(Model* model) {
   // The ops stay registered.
   if (model->library != NULL) TF_DeleteLibraryHandle(model->library);
   free_signature(&model->signature);
+  free_signature(&model->refresh);
 }
 
 // The output of a graph named operation:number.
@@ -159,9 +171,10 @@ static bool check_inputs(const Options* options, const Arguments* inputs,
   return true;
 }
 
-static bool run(const Options* options, const Model* model, TF_Status* status) {
-  const Arguments* inputs = &model->signature.inputs;
-  const Arguments* outputs = &model->signature.outputs;
+static bool run(const Options* options, const Model* model,
+                const Signature* signature, TF_Status* status) {
+  const Arguments* inputs = &signature->inputs;
+  const Arguments* outputs = &signature->outputs;
   if (!check_inputs(options, inputs, status)) return false;
   TF_Output* fed = calloc(inputs->count + 1, sizeof(*fed));
   TF_Output* fetched = calloc(outputs->count + 1, sizeof(*fetched));
@@ -208,6 +221,28 @@ static bool run(const Options* options, const Model* model, TF_Status* status) {
   return ok;
 }
 
+// Reads up to the end of a line; returns false at the end of the file.
+static bool skip_line(FILE* in) {
+  int c = getc(in);
+  while (c != '\n' && c != EOF) c = getc(in);
+  return c != EOF;
+}
+
+// Runs the signature, and again after each refresh.
+static bool serve(const Options* options, const Model* model,
+                  TF_Status* status) {
+  const Options no_inputs = {0};
+  bool ok = run(options, model, &model->signature, status);
+  if (options->refresh == NULL) return ok;
+  fflush(stdout);
+  while (ok && skip_line(stdin)) {
+    ok = run(&no_inputs, model, &model->refresh, status) &&
+         run(options, model, &model->signature, status);
+    fflush(stdout);
+  }
+  return ok;
+}
+
 static void describe(const char* title, const Arguments* arguments) {
   for (size_t i = 0; i < arguments->count; ++i) {
     const Argument* argument = &arguments->items[i];
@@ -232,11 +267,11 @@ int main(int argc, char** argv) {
   if (parse_options(argc, argv, &options, status)) {
     code = 1;
     if (load(&options, &model, status)) {
-      if (options.num_inputs == 0) {
+      if (options.num_inputs == 0 && model.signature.inputs.count > 0) {
         describe("input", &model.signature.inputs);
         describe("output", &model.signature.outputs);
         code = 0;
-      } else if (run(&options, &model, status)) {
+      } else if (serve(&options, &model, status)) {
         code = 0;
       }
     }

@@ -1555,6 +1555,52 @@ def lodestar_snapshot_file_crc(
 ) -> _SnapshotFileCrc: ...
 
 
+def lodestar_snapshot_follower(
+    folder: str,
+    tables: Sequence[str] | Sequence[bytes],
+    weights: Sequence[str] | Sequence[bytes],
+    container: str = '',
+    shared_name: str = '',
+    poll_seconds: float = 0,
+    id_tables: Sequence[str] | Sequence[bytes] = [],
+    vocabularies: Sequence[str] | Sequence[bytes] = [],
+    digests: Sequence[str] | Sequence[bytes] = [],
+    schema: str = '',
+    name: str | None = None,
+) -> tf.Tensor: ...
+
+
+def lodestar_snapshot_follower_refresh(
+    follower: tf.Tensor,
+    own: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> tf.Tensor: ...
+
+
+def lodestar_snapshot_follower_resources(
+    follower: tf.Tensor,
+    own: Sequence[tf.Tensor],
+    name: str | None = None,
+) -> list[tf.Tensor]: ...
+
+
+class _SnapshotFollowerStats(NamedTuple):
+    version: tf.Tensor
+    step: tf.Tensor
+    snapshot_time: tf.Tensor
+    seconds_since_update: tf.Tensor
+    updates: tf.Tensor
+    full_updates: tf.Tensor
+    failures: tf.Tensor
+    last_error: tf.Tensor
+
+
+def lodestar_snapshot_follower_stats(
+    follower: tf.Tensor,
+    name: str | None = None,
+) -> _SnapshotFollowerStats: ...
+
+
 def lodestar_snapshot_install(
     loaded: tf.Tensor,
     name: str | None = None,

@@ -1,9 +1,11 @@
 """Tests of examples/serve_c: a model served through TensorFlow's C API."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,6 +45,30 @@ def run(*arguments, name="serve_c"):
         if "port.cc" not in line and "absl::InitializeLog" not in line
     ]
     return done.returncode, done.stdout, lines
+
+
+@contextlib.contextmanager
+def refreshing(*arguments):
+    """Yields a function that refreshes a running program and returns its lines."""
+    with subprocess.Popen(
+        [program("serve_c"), *map(str, arguments), "--refresh", "refresh"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    ) as process:
+
+        def refresh():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return process.stdout.readline(), process.stdout.readline()
+
+        first = process.stdout.readline()
+        try:
+            yield first, refresh
+        finally:
+            process.stdin.close()
+        assert process.wait(60) == 0
 
 
 def text(array):
@@ -272,3 +298,79 @@ def test_help():
     code, printed, errors = run("--help")
     assert (code, errors) == (0, [])
     assert printed.startswith("usage: serve_c --model DIR [--library SO]")
+
+
+class Following:
+    """A model whose training continues while a program serves it."""
+
+    def __init__(self, folder):
+        ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
+        self.table = lodestar.EmbeddingVariable(4, name="t")
+        rows = lodestar.layers.DynamicEmbedding(
+            table=self.table, combiner="mean"
+        )
+        score = keras.layers.Dense(1, name="score")(rows(ids))
+        self.model = keras.Model({"ids": ids}, {"score": score})
+        self.model.compile(lodestar.optimizers.Adagrad(0.5), {"score": "mse"})
+        self.ids = tf.ragged.constant([[1, 2], [3], [-4, 5]], tf.int64)
+        self.snapshots = folder / "snapshots"
+        self.path = folder / "model"
+        self.train()
+        lodestar.export.save(
+            self.model, self.path, follow=self.snapshots, poll_seconds=None
+        )
+
+    def train(self):
+        self.model.train_on_batch(
+            {"ids": self.ids}, {"score": np.ones([3, 1], np.float32)}
+        )
+
+    def save(self):
+        delta = self.snapshots.exists()
+        return lodestar.snapshot.save(self.snapshots, self.model, delta=delta)
+
+    def is_printed(self, line):
+        wanted = self.model({"ids": self.ids}, training=False)["score"]
+        return np.allclose(outputs(line)["score"], wanted, rtol=1e-6)
+
+
+@pytest.fixture
+def following(tmp_path):
+    return Following(tmp_path)
+
+
+def test_a_running_program_serves_new_rows_weights_and_deletions(following):
+    arguments = [
+        *("--model", following.path, "--library", op_library()),
+        *inputs({"ids": following.ids}),
+    ]
+    with refreshing(*arguments) as (first, refresh):
+        assert following.is_printed(first)
+        for version in (1, 2, 3, 4):
+            following.train()
+            if version > 2:
+                following.table.remove([version - 2])
+            following.save()
+            number, scores = refresh()
+            assert number == f"version [] {version}\n"
+            assert following.is_printed(scores)
+        assert refresh() == (number, scores)
+
+
+def test_a_new_program_serves_the_newest_version(following, monkeypatch):
+    start = ["--model", following.path, "--library", op_library()]
+    following.save()
+    following.train()
+    following.save()
+    more = inputs({"ids": following.ids})
+    code, printed, errors = run(*start, *more, name="serve_c_sanitized")
+    assert (code, errors) == (0, [])
+    assert following.is_printed(printed)
+    # A signature without inputs runs without --input.
+    code, printed, _ = run(*start, "--signature", "follower_stats")
+    assert code == 0
+    assert "updates [] 1\n" in printed
+    assert "version [] 2\n" in printed
+    monkeypatch.setenv("LODESTAR_SNAPSHOTS", str(following.path / "none"))
+    code, printed, _ = run(*start, "--signature", "refresh")
+    assert (code, printed) == (0, "version [] 0\n")

@@ -76,7 +76,7 @@ _PACKAGES = {
     "export.plain": ("embedding", "lookup", "ops"),
     "export": (
         *("data.schema", "embedding", "export.plain", "layers", "lookup"),
-        *("ops", "string_ids"),
+        *("ops", "snapshot", "string_ids"),
         "ragged",
     ),
     "serving": (

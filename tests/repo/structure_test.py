@@ -19,6 +19,7 @@ _CORE = {
     "snapshot": ("base", "embedding", "lookup", "memory", "rows", "table"),
     "records": ("base",),
     "sequence": ("base",),
+    "serving": ("base", "rows", "snapshot", "table"),
     "steps": ("base",),
 }
 _KERNELS = {
@@ -28,6 +29,7 @@ _KERNELS = {
     "device": ("base", "embedding", "lookup"),
     "records": ("base",),
     "sequence": ("base",),
+    "serving": ("base", "embedding", "lookup"),
     "snapshot": ("base", "embedding"),
     "steps": ("base",),
 }
@@ -37,6 +39,7 @@ _OF_CORE = {
     "embedding": ("base", "collection", "device", "rows", "steps", "table"),
     "lookup": ("base", "records"),
     "sequence": ("base", "device"),
+    "serving": ("base", "embedding", "table"),
     "snapshot": ("base", "rows", "table"),
     "steps": ("base", "rows"),
 }

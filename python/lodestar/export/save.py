@@ -1,5 +1,6 @@
 """Exports models with Lodestar's ops."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from lodestar.embedding.saved_state import without_optimizer_slots
 from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
+from lodestar.export.follow import Follower
 
 
 def save(
@@ -24,6 +26,8 @@ def save(
     padding_id: Any = None,
     from_rows: bool = False,
     strings: bool = True,
+    follow: StrPath | None = None,
+    poll_seconds: float | None = 1.0,
 ) -> None:
     """Exports `model` for inference, with the tables it reads.
 
@@ -81,19 +85,38 @@ def save(
             with the encoding `"hash"` or `"hex"`. If False, they hold ids that
             the client computes with
             `lodestar.hash_ids(strings, column=hash_as or name)`.
+        follow: Path to a snapshot folder, on the machine that serves. Any
+            server with the op library then serves the rows and weights of the
+            newest version, without another export; each call sees one version.
+            The environment variable `LODESTAR_SNAPSHOTS` overrides the path.
+            While the folder is missing or empty, the exported content is
+            served. The signature `refresh` loads the newest version and returns
+            its number, and `follower_stats` returns statistics. Both take no
+            arguments.
+        poll_seconds: Time between polls of `follow` by a thread of the server.
+            None polls only when the model is loaded and `refresh` is called.
 
     Raises:
         ValueError: `signature` is unknown; the inputs are unknown or cannot be
             encoded; `padding_id` is missing or not of an input's type; with
-            `from_rows`, a lookup returns rows that are not dense; or the model
-            changes a table although `training` is False.
+            `from_rows`, a lookup returns rows that are not dense; with
+            `follow`, the model has no table or one on devices, or `from_rows`
+            is set; or the model changes a table although `training`
+            is False.
     """
     check_choice("signature", signature, signatures.SIGNATURES)
     own_inputs = signatures.model_inputs(model, inputs)
     model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
     plain = requests.plain_tensors(model_inputs, signature, padding_id)
     contents = model_contents(model)
-    serve, lookups = traces.trace_serve(model, model_inputs)
+    follower = None
+    if follow is not None:
+        if from_rows:
+            raise ValueError("`from_rows` and `follow` cannot be combined.")
+        follower = Follower(
+            model, contents, follow, poll_seconds, own_inputs.schema
+        )
+    serve, lookups = _serve(model, model_inputs, follower)
     rows = None
     if from_rows:
         others = plain
@@ -105,7 +128,7 @@ def save(
     module = _module(contents)
     module.serve = serve
     if model_inputs is not own_inputs:
-        module.serve_ids, _ = traces.trace_serve(model, own_inputs)
+        module.serve_ids, _ = _serve(model, own_inputs, follower)
     if own_inputs.schema is not None:
         module.schema_yaml = model_schema.as_function(own_inputs.schema)
 
@@ -118,6 +141,9 @@ def save(
     }
     if rows is not None:
         served["from_rows"] = rows.function.get_concrete_function(**rows.specs)
+    if follower is not None:
+        module.follower = follower
+        served |= follower.signatures()
     document = features_json.describe(
         signature,
         model_inputs.specs,
@@ -128,8 +154,22 @@ def save(
         rows,
         inputs_given=inputs is not None,
     )
+    if follow is not None:
+        document["follow"] = os.fspath(follow)
     with without_optimizer_slots():
         write_folder(path, module, served, document, own_inputs.schema)
+
+
+def _serve(
+    model: keras.Model,
+    inputs: signatures.ModelInputs,
+    follower: Follower | None,
+) -> tuple[Any, list[traces.SeenLookup]]:
+    """Returns the model as a function, and its lookups in order."""
+    serve, lookups = traces.trace_serve(model, inputs)
+    if follower is not None:
+        serve = follower.following(serve, inputs.specs)
+    return serve, lookups
 
 
 def write_folder(

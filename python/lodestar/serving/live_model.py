@@ -446,6 +446,12 @@ def _load(
                 f"`path`={path!r} was written by export.save_plain, whose "
                 "tables cannot change. Use a folder of lodestar.export.save."
             )
+        if "follow" in document:
+            raise ValueError(
+                f"`path`={path!r} follows {document['follow']!r} by itself. "
+                "Load it with tf.saved_model.load, or export it without "
+                "`follow`."
+            )
         before = _fingerprint(path)
         try:
             contents = [

@@ -72,7 +72,8 @@ def openmetrics(source: Any, labels: Mapping[str, str] | None = None) -> str:
     Args:
         source: A `LiveModel`; a folder of `export.save` that
             `tf.saved_model.load` has loaded, for the rows, hits, misses and
-            memory of its tables; or a dict with keys of `LiveModel.stats()`.
+            memory of its tables, and for the version of one that follows
+            snapshots; or a dict with keys of `LiveModel.stats()`.
             Omits `metadata` and values that are None. `last_error` becomes 1,
             or 0 if it is None.
         labels: Label name -> value, added to each sample: `{"model": "ranker"}`.
@@ -122,7 +123,25 @@ def _stats(source: Any) -> Mapping[str, Any]:
     check_eager("openmetrics")
     if isinstance(source, LiveModel):
         return source.stats()
-    return of_loaded(source)
+    return {**_follower_stats(source), **of_loaded(source)}
+
+
+def _follower_stats(loaded: Any) -> dict[str, Any]:
+    """Returns the statistics of a loaded export that follows snapshots."""
+    signatures = getattr(loaded, "signatures", {})
+    if "follower_stats" not in signatures:
+        return {}
+    stats = {
+        name: value.numpy()
+        for name, value in signatures["follower_stats"]().items()
+    }
+    error = stats.pop("last_error").decode() or None
+    time = stats.pop("snapshot_time").decode()
+    if not stats["version"]:
+        for name in ("version", "step", "seconds_since_update"):
+            del stats[name]
+        return {**stats, "last_error": error}
+    return {**stats, "snapshot_time": time, "last_error": error}
 
 
 def _samples(

@@ -17,9 +17,18 @@ class Trainer:
         folder: Contains the export and the snapshots.
         eviction: The eviction policy of its table.
         from_rows: Whether the export has the `from_rows` signature.
+        follow: Whether the export follows the snapshots by itself.
+        poll_seconds: `poll_seconds` of the export.
     """
 
-    def __init__(self, folder, eviction=None, from_rows=False):
+    def __init__(
+        self,
+        folder,
+        eviction=None,
+        from_rows=False,
+        follow=False,
+        poll_seconds=None,
+    ):
         self.exported = pathlib.Path(folder, "model")
         self.snapshots = pathlib.Path(folder, "snapshots")
         self.table = lodestar.EmbeddingVariable(
@@ -44,7 +53,13 @@ class Trainer:
             "clicks": tf.RaggedTensor.from_row_splits(self.ids, splits)
         }
         self._rng = rng
-        lodestar.export.save(self.model, self.exported, from_rows=from_rows)
+        lodestar.export.save(
+            self.model,
+            self.exported,
+            from_rows=from_rows,
+            follow=self.snapshots if follow else None,
+            poll_seconds=poll_seconds,
+        )
 
     def train(self):
         """Trains one step on half of the ids, some of them new."""

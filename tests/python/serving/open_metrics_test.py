@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from followed_models import Trainer
+from followed_models import Trainer, flip_byte, table_file
 
 from lodestar.serving import LiveModel, openmetrics
 
@@ -92,6 +92,41 @@ def test_a_live_model(tmp_path):
     )
     # All keys except the non-numeric one.
     assert len(found) == len(stats) - 1
+
+
+def test_an_export_that_follows_snapshots(tmp_path):
+    trainer = Trainer(tmp_path, follow=True)
+    loaded = tf.saved_model.load(str(trainer.exported))
+    found = parse(openmetrics(loaded))
+    assert "lodestar_model_version" not in found
+    assert only(found["lodestar_model_updates_total"]) == 0
+    trainer.train()
+    trainer.save()
+    trainer.save()
+    flip_byte(table_file(trainer.snapshots, 2))
+    loaded.signatures["refresh"]()
+    loaded.serve(trainer.features)
+    found = parse(openmetrics(loaded))
+    for name, value in (
+        ("version", 1),
+        ("step", 1),
+        ("updates_total", 1),
+        ("full_updates_total", 1),
+        ("failures_total", 1),
+        ("failing", 1),
+    ):
+        assert only(found[f"lodestar_model_{name}"]) == value
+    assert only(found["lodestar_model_since_update_seconds"]) > 0
+    assert only(found["lodestar_model_snapshot_time_seconds"]) > 1.6e9
+    hits = only(found["lodestar_table_hits_total"])
+    assert hits > 0
+    # The counters of both copies are the same.
+    trainer.save()
+    loaded.signatures["refresh"]()
+    loaded.serve(trainer.features)
+    found = parse(openmetrics(loaded))
+    assert only(found["lodestar_model_version"]) == 3
+    assert only(found["lodestar_table_hits_total"]) == 2 * hits
 
 
 def test_the_text_of_two_tables():

@@ -22,8 +22,7 @@ class IdTableOp : public Kernel {
     return OutputResource<LookupInterface>(
         ctx, *this,
         [this](LookupInterface** created) {
-          *created = Create<tstring, int8_t, int16_t, int32_t, int64_t, uint8_t,
-                            uint16_t, uint32_t, uint64_t>();
+          *created = NewIdTable(key_dtype_, mutable_);
           return absl::OkStatus();
         },
         [this](const LookupInterface& found, const std::string& name) {
@@ -36,17 +35,6 @@ class IdTableOp : public Kernel {
   }
 
  private:
-  // Creates a table for the key type that equals key_dtype_.
-  template <typename... Ks>
-  IdTableResource* Create() const {
-    IdTableResource* table = nullptr;
-    ((tensorflow::DataTypeToEnum<Ks>::v() == key_dtype_
-          ? void(table = new IdTableOf<Ks>(mutable_))
-          : void()),
-     ...);
-    return table;
-  }
-
   DataType key_dtype_ = tensorflow::DT_INT64;
   bool mutable_ = false;
 };

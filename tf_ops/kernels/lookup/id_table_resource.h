@@ -251,6 +251,20 @@ class IdTableOf final : public IdTableResource {
   IdTable<Map> table_;
 };
 
+// Creates a table of keys of a string or integer dtype.
+inline IdTableResource* NewIdTable(DataType key_dtype, bool is_mutable) {
+  IdTableResource* table = nullptr;
+  const auto create = [&](auto... keys) {
+    ((tensorflow::DataTypeToEnum<decltype(keys)>::v() == key_dtype
+          ? void(table = new IdTableOf<decltype(keys)>(is_mutable))
+          : void()),
+     ...);
+  };
+  create(tstring(), int8_t(), int16_t(), int32_t(), int64_t(), uint8_t(),
+         uint16_t(), uint32_t(), uint64_t());
+  return table;
+}
+
 using IdTablePtr = tensorflow::core::RefCountPtr<IdTableResource>;
 
 // Finds the table whose handle is input 0.

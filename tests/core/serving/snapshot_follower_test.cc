@@ -1,0 +1,420 @@
+#include "tf_ops/core/serving/snapshot_follower.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/core/testing/snapshot_folders.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int kDim = 2;
+
+FollowingModel Model() {
+  RowInitializer initializer;
+  EXPECT_TRUE(
+      RowInitializer::Create("zeros", 0.0f, 0.0f, 1, 2, &initializer).ok());
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &store).ok());
+  FollowingModel model;
+  model.tables.push_back({"t", std::move(store)});
+  model.weights.push_back({"dense/bias", "float32", {1}});
+  return model;
+}
+
+MadeVersion Version(int64_t number) {
+  MadeVersion made(number);
+  return made.Weights({{"dense/bias", {static_cast<float>(number)}}});
+}
+
+// Returns the first values of rows; 0 for missing ones.
+std::vector<float> Rows(const FollowedContent& content,
+                        const std::vector<int64_t>& ids) {
+  std::vector<float> rows(ids.size() * kDim);
+  EXPECT_TRUE(
+      content.tables[0]
+          ->FindRows(ids, nullptr, Missing(), rows.data(), nullptr, Execution())
+          .ok());
+  std::vector<float> first;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(rows[i * kDim], rows[i * kDim + 1]);
+    first.push_back(rows[i * kDim]);
+  }
+  return first;
+}
+
+float Weight(const FollowedContent& content) {
+  float weight = 0;
+  EXPECT_EQ(content.weights.at(0).size(), sizeof(weight));
+  std::memcpy(&weight, content.weights[0].data(), sizeof(weight));
+  return weight;
+}
+
+class SnapshotFollowerTest : public testing::Test {
+ protected:
+  int64_t Refresh() {
+    follower_.Refresh(model_, nullptr);
+    const auto content = follower_.current();
+    return content == nullptr ? 0 : content->manifest.version;
+  }
+  std::vector<float> Found(const std::vector<int64_t>& ids) {
+    return Rows(*follower_.current(), ids);
+  }
+  void ExpectError(const std::string& message) {
+    const std::string error = follower_.stats().last_error;
+    if (message.empty()) {
+      EXPECT_EQ(error, "");
+    } else {
+      EXPECT_NE(error.find(message), std::string::npos) << error;
+    }
+  }
+
+  const FolderMaker maker_;
+  FollowingModel model_ = Model();
+  SnapshotFollower follower_{maker_.path()};
+};
+
+TEST_F(SnapshotFollowerTest, WithoutAVersionThereIsNoContent) {
+  EXPECT_EQ(Refresh(), 0);
+  std::filesystem::create_directories(maker_.path());
+  EXPECT_EQ(Refresh(), 0);
+  const FollowerStats stats = follower_.stats();
+  EXPECT_EQ(stats.version, 0);
+  EXPECT_EQ(stats.failures, 0);
+  EXPECT_EQ(stats.last_error, "");
+}
+
+TEST_F(SnapshotFollowerTest, ReadsOnlyChangesOnceBothCopiesExist) {
+  maker_.Add(Version(1).Rows({{1, 10}, {2, 20}, {3, 30}}));
+  EXPECT_EQ(Refresh(), 1);
+  EXPECT_EQ(Found({1, 2, 3, 4}), (std::vector<float>{10, 20, 30, 0}));
+  maker_.Add(Version(2).Parent(1).Rows({{2, 21}}).Removed({1}));
+  EXPECT_EQ(Refresh(), 2);
+  EXPECT_EQ(Found({1, 2, 3, 4}), (std::vector<float>{0, 21, 30, 0}));
+  EXPECT_EQ(follower_.stats().full_updates, 2);
+  maker_.Add(Version(3).Parent(2).Rows({{1, 11}, {4, 41}}));
+  maker_.Add(Version(4).Parent(3).Rows({{4, 42}}).Removed({3}));
+  EXPECT_EQ(Refresh(), 4);
+  EXPECT_EQ(Found({1, 2, 3, 4}), (std::vector<float>{11, 21, 0, 42}));
+  EXPECT_EQ(Weight(*follower_.current()), 4);
+  maker_.Add(Version(5).Parent(4).Rows({{5, 55}}));
+  EXPECT_EQ(Refresh(), 5);
+  EXPECT_EQ(Found({1, 3, 5}), (std::vector<float>{11, 0, 55}));
+  EXPECT_EQ(Refresh(), 5);
+  const FollowerStats stats = follower_.stats();
+  EXPECT_EQ(stats.version, 5);
+  EXPECT_EQ(stats.step, 50);
+  EXPECT_EQ(stats.time, "now");
+  EXPECT_EQ(stats.updates, 4);
+  EXPECT_EQ(stats.full_updates, 2);
+  EXPECT_EQ(stats.failures, 0);
+  EXPECT_GE(stats.seconds_since_update, 0);
+}
+
+TEST_F(SnapshotFollowerTest, ContentInUseDoesNotChange) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  Refresh();
+  const auto first = follower_.current();
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  Refresh();
+  // Only the table is in use.
+  std::shared_ptr<Table> second = follower_.current()->tables[0];
+  maker_.Add(Version(3).Parent(2).Rows({{1, 30}}));
+  EXPECT_EQ(Refresh(), 3);
+  maker_.Add(Version(4).Parent(3).Rows({{1, 40}}));
+  EXPECT_EQ(Refresh(), 4);
+  EXPECT_EQ(follower_.stats().full_updates, 4);
+  EXPECT_EQ(Rows(*first, {1}), std::vector<float>{10});
+  EXPECT_EQ(Weight(*first), 1);
+  FollowedContent held;
+  held.tables = {second};
+  EXPECT_EQ(Rows(held, {1}), std::vector<float>{20});
+  EXPECT_EQ(Found({1}), std::vector<float>{40});
+}
+
+TEST_F(SnapshotFollowerTest, AllCopiesCountTogether) {
+  int64_t hits = 0;
+  for (int64_t version = 1; version <= 4; ++version) {
+    MadeVersion made = Version(version).Rows({{1, 10}});
+    maker_.Add(version == 1 ? made : made.Parent(version - 1));
+    Refresh();
+    Found({1, 1});
+    hits += 2;
+    EmbeddingStats stats;
+    const auto content = follower_.current();
+    ASSERT_TRUE(content->tables[0]->ReadStats(&stats, Execution()).ok());
+    EXPECT_EQ(stats.count(Event::kReadHits), hits);
+  }
+}
+
+TEST_F(SnapshotFollowerTest, SkipsADamagedVersionUntilItChanges) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  maker_.Add(Version(3).Parent(2).Rows({{1, 30}}));
+  const std::string damaged = maker_.FilePath(3, "table-00000");
+  FlipByte(damaged);
+  EXPECT_EQ(Refresh(), 2);
+  EXPECT_EQ(Found({1}), std::vector<float>{20});
+  EXPECT_EQ(follower_.stats().failures, 1);
+  ExpectError(damaged);
+  // It is not read again.
+  EXPECT_EQ(Refresh(), 2);
+  EXPECT_EQ(follower_.stats().failures, 1);
+  ExpectError(damaged);
+  FlipByte(damaged);
+  EXPECT_EQ(Refresh(), 3);
+  EXPECT_EQ(Found({1}), std::vector<float>{30});
+  ExpectError("");
+  EXPECT_EQ(follower_.stats().failures, 1);
+}
+
+TEST_F(SnapshotFollowerTest, ADamagedDeltaLeavesTheServedCopy) {
+  for (int64_t number = 1; number <= 4; ++number) {
+    MadeVersion made = Version(number);
+    made.Rows({{1, 10.0f * number}});
+    maker_.Add(number == 1 ? made : made.Parent(number - 1));
+    if (number == 4) FlipByte(maker_.FilePath(4, "table-00000"));
+    Refresh();
+  }
+  EXPECT_EQ(Found({1}), std::vector<float>{30});
+  EXPECT_EQ(follower_.stats().failures, 1);
+  // A later version needs the damaged one.
+  maker_.Add(Version(5).Parent(4).Rows({{1, 50}}));
+  EXPECT_EQ(Refresh(), 3);
+  EXPECT_EQ(follower_.stats().failures, 2);
+  maker_.Add(Version(6).Rows({{1, 60}}));
+  EXPECT_EQ(Refresh(), 6);
+  EXPECT_EQ(Found({1}), std::vector<float>{60});
+  ExpectError("");
+}
+
+TEST_F(SnapshotFollowerTest, ARepairedParentIsReadAgain) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  FlipByte(maker_.FilePath(1, "table-00000"));
+  EXPECT_EQ(Refresh(), 0);
+  EXPECT_EQ(follower_.stats().failures, 2);
+  FlipByte(maker_.FilePath(1, "table-00000"));
+  EXPECT_EQ(Refresh(), 2);
+}
+
+TEST_F(SnapshotFollowerTest, AMissingManifestAndALaterFormatAreSkipped) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  std::filesystem::remove(maker_.FilePath(2, "MANIFEST"));
+  EXPECT_EQ(Refresh(), 1);
+  ExpectError("");
+  maker_.WriteManifest(2, "{\"format\": 9}");
+  EXPECT_EQ(Refresh(), 1);
+  ExpectError("has format 9");
+}
+
+TEST_F(SnapshotFollowerTest, RefusesVersionsOfOtherModels) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  Refresh();
+  int64_t failures = 0;
+  const auto expect = [&](const MadeVersion& made, const std::string& message) {
+    maker_.Add(made);
+    EXPECT_EQ(Refresh(), 1);
+    ExpectError(message);
+    EXPECT_EQ(follower_.stats().failures, ++failures);
+  };
+  expect(Version(2).Dim(3).Rows({{1, 20}}),
+         "the table 't' has dim 3 and dtype float32, but dim 2 and dtype "
+         "float32 in the model");
+  expect(MadeVersion(2).Weights({{"other", {1}}}),
+         "has no weight 'dense/bias', which the model reads");
+  expect(MadeVersion(2).Weights({{"dense/bias", {1, 2}}}),
+         "the weight 'dense/bias' is float32 [2], but float32 [1] in the "
+         "model");
+  model_.tables[0].name = "u";
+  expect(Version(2), "has no table 'u', which the model reads");
+  model_.tables[0].name = "t";
+  model_.schema = "label: [click]";
+  expect(Version(2).Schema("label: [buy]"),
+         "was saved from a model with another schema.yaml");
+  maker_.Add(Version(2).Schema(model_.schema));
+  EXPECT_EQ(Refresh(), 2);
+  // A version without a schema fits.
+  maker_.Add(Version(3));
+  EXPECT_EQ(Refresh(), 3);
+}
+
+TEST_F(SnapshotFollowerTest, WeightsMatchWithoutTheNumbersOfKeras) {
+  model_.weights = {{"dense_3/kernel", "float32", {1}},
+                    {"dense_4/kernel", "float32", {1}},
+                    {"x_y/kernel", "float32", {1}}};
+  maker_.Add(MadeVersion(1).Weights({{"dense/kernel", {1}},
+                                     {"dense_1/kernel", {2}},
+                                     {"x_y/kernel", {3}},
+                                     {"other/kernel", {4}}}));
+  EXPECT_EQ(Refresh(), 1);
+  const auto content = follower_.current();
+  ASSERT_NE(content, nullptr);
+  ASSERT_EQ(content->weights.size(), 3);
+  for (size_t w = 0; w < 3; ++w) {
+    float value = 0;
+    std::memcpy(&value, content->weights[w].data(), sizeof(value));
+    EXPECT_EQ(value, w + 1.0f);
+  }
+}
+
+TEST_F(SnapshotFollowerTest, IdTablesAreFollowed) {
+  model_.id_tables = {{"a", "string"}, {"b", "int64"}, {"c", "int64"}};
+  const std::vector<int64_t> ids = {7, 8};
+  maker_.Add(Version(1)
+                 .Array("id_table/a/keys", std::string("xyy"))
+                 .Array("id_table/a/lengths", std::vector<int64_t>{1, 2})
+                 .Array("id_table/a/ids", ids)
+                 .Array("id_table/b/keys", std::vector<int64_t>{3, 4})
+                 .Array("id_table/b/ids", ids));
+  EXPECT_EQ(Refresh(), 1);
+  const auto first = follower_.current();
+  ASSERT_EQ(first->id_tables.size(), 3);
+  EXPECT_EQ(first->id_tables[0]->keys.bytes, "xyy");
+  EXPECT_EQ(first->id_tables[0]->lengths.shape, std::vector<int64_t>{2});
+  EXPECT_EQ(first->id_tables[1]->ids.bytes.size(), 16);
+  EXPECT_EQ(first->id_tables[2], nullptr);
+  // Equal content is the same object.
+  maker_.Add(Version(2)
+                 .Array("id_table/a/keys", std::string("xyy"))
+                 .Array("id_table/a/lengths", std::vector<int64_t>{1, 2})
+                 .Array("id_table/a/ids", std::vector<int64_t>{8, 7})
+                 .Array("id_table/b/keys", std::vector<int64_t>{3, 4})
+                 .Array("id_table/b/ids", ids));
+  EXPECT_EQ(Refresh(), 2);
+  const auto second = follower_.current();
+  EXPECT_NE(second->id_tables[0], first->id_tables[0]);
+  EXPECT_EQ(second->id_tables[1], first->id_tables[1]);
+}
+
+TEST_F(SnapshotFollowerTest, RefusesOtherIdTables) {
+  model_.id_tables = {{"a", "string"}};
+  const auto expect = [&](const MadeVersion& made, const std::string& message) {
+    maker_.Add(made);
+    EXPECT_EQ(Refresh(), 0);
+    ExpectError(message);
+  };
+  const auto version = [](const std::string& keys,
+                          const std::vector<int64_t>& lengths,
+                          const std::vector<int64_t>& ids) {
+    return Version(1)
+        .Array("id_table/a/keys", keys)
+        .Array("id_table/a/lengths", lengths)
+        .Array("id_table/a/ids", ids);
+  };
+  expect(version("xx", {1, 1}, {1, 2}), "has a duplicate key");
+  expect(version("xy", {1, 1}, {1}), "has 2 keys, but 1 ids");
+  expect(version("xy", {1, 2}, {1, 2}), "has keys of 2 bytes");
+  expect(version("xyz", {1, 1}, {1, 2}), "has keys of 3 bytes");
+  expect(version("xy", {3, -1}, {1, 2}), "has keys of 2 bytes");
+  expect(version("xy", {1, 1}, {1, 2})
+             .Array("id_table/a/ids", std::vector<float>{1, 2}),
+         "has ids of float32 instead of int64");
+  expect(Version(1)
+             .Array("id_table/a/keys", std::vector<int64_t>{3})
+             .Array("id_table/a/ids", std::vector<int64_t>{3}),
+         "has int64 keys, but string keys in the model");
+  expect(Version(1).Array("id_table/a/vocabulary", std::vector<int64_t>{3}),
+         "is not the content of an IdTable");
+  maker_.Add(version("xy", {1, 1}, {1, 2}));
+  EXPECT_EQ(Refresh(), 1);
+}
+
+TEST_F(SnapshotFollowerTest, VocabulariesMustBeTheModels) {
+  SavedArray vocabulary;
+  vocabulary.bytes = "xyy";
+  SavedArray lengths;
+  lengths.bytes = std::string("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 16);
+  EXPECT_EQ(DigestOf(SavedArray()), "0:0");
+  model_.vocabularies = {
+      {"words", StrCat(DigestOf(vocabulary), " ", DigestOf(lengths))}};
+  const auto version = [](const std::string& keys,
+                          const std::vector<int64_t>& lengths) {
+    return Version(1)
+        .Array("id_table/words/vocabulary", keys)
+        .Array("id_table/words/lengths", lengths);
+  };
+  for (const MadeVersion& made :
+       {version("xyz", {1, 2}), version("xyy", {2, 1})}) {
+    maker_.Add(made);
+    EXPECT_EQ(Refresh(), 0);
+    ExpectError("the IdLookup 'words' has another vocabulary than the model");
+  }
+  maker_.Add(version("xyy", {1, 2}));
+  EXPECT_EQ(Refresh(), 1);
+  maker_.Add(Version(2));
+  EXPECT_EQ(Refresh(), 2);
+}
+
+TEST_F(SnapshotFollowerTest, CompactionChangesNothing) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  Refresh();
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  Refresh();
+  const auto before = follower_.current();
+  maker_.Add(Version(3).SameAs(2).Rows({{1, 20}}));
+  EXPECT_EQ(Refresh(), 3);
+  EXPECT_EQ(follower_.current()->tables, before->tables);
+  EXPECT_EQ(follower_.stats().updates, 2);
+  std::filesystem::remove_all(maker_.VersionPath(1));
+  std::filesystem::remove_all(maker_.VersionPath(2));
+  maker_.Add(Version(4).Parent(3).Rows({{2, 40}}));
+  EXPECT_EQ(Refresh(), 4);
+  EXPECT_EQ(Found({1, 2}), (std::vector<float>{20, 40}));
+}
+
+TEST_F(SnapshotFollowerTest, AReplacedFolderIsServed) {
+  maker_.Add(Version(5).Rows({{1, 50}}));
+  EXPECT_EQ(Refresh(), 5);
+  std::filesystem::remove_all(maker_.path());
+  EXPECT_EQ(Refresh(), 5);
+  maker_.Add(Version(1).Root('c').Rows({{1, 10}}));
+  EXPECT_EQ(Refresh(), 1);
+  EXPECT_EQ(Found({1}), std::vector<float>{10});
+  // The same number and content elsewhere.
+  maker_.Add(Version(1).Root('d').Rows({{1, 11}}));
+  EXPECT_EQ(Refresh(), 1);
+  EXPECT_EQ(Found({1}), std::vector<float>{11});
+  // An older version of the same folder is not.
+  maker_.Add(Version(3).Root('d').Rows({{1, 30}}));
+  EXPECT_EQ(Refresh(), 3);
+  std::filesystem::remove_all(maker_.VersionPath(3));
+  EXPECT_EQ(Refresh(), 3);
+}
+
+TEST_F(SnapshotFollowerTest, CallsSeeOneVersion) {
+  maker_.Add(Version(1).Rows({{1, 1}, {2, 1}}));
+  Refresh();
+  std::atomic<bool> done{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      while (!done) {
+        const auto content = follower_.current();
+        const float weight = Weight(*content);
+        EXPECT_EQ(Rows(*content, {1, 2}), (std::vector<float>{weight, weight}));
+      }
+    });
+  }
+  for (int64_t version = 2; version <= 20; ++version) {
+    const float value = static_cast<float>(version);
+    maker_.Add(
+        Version(version).Parent(version - 1).Rows({{1, value}, {2, value}}));
+    EXPECT_EQ(Refresh(), version);
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace lodestar

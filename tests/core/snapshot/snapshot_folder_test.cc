@@ -1,0 +1,166 @@
+#include "tf_ops/core/snapshot/snapshot_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/core/testing/snapshot_folders.h"
+
+namespace lodestar {
+namespace {
+
+std::vector<int64_t> VersionsOf(const SnapshotFolder& folder) {
+  std::vector<int64_t> versions = {-1};
+  EXPECT_TRUE(folder.ListVersions(&versions).ok());
+  return versions;
+}
+
+void ExpectError(const Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status.message();
+  EXPECT_NE(status.message().find(message), std::string::npos)
+      << status.message();
+}
+
+TEST(SnapshotFolderTest, VersionsHaveAManifest) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  EXPECT_TRUE(VersionsOf(folder).empty());
+  maker.Add(MadeVersion(2));
+  maker.Add(MadeVersion(123));
+  std::filesystem::create_directories(maker.VersionPath(3));
+  std::ofstream(maker.FilePath(3, "MANIFEST.partial")) << "x";
+  for (const char* name : {"0000002", "000000002", "0000000x", "00000000"}) {
+    std::filesystem::create_directories(StrCat(maker.path(), "/", name));
+    std::ofstream(StrCat(maker.path(), "/", name, "/MANIFEST")) << "x";
+  }
+  EXPECT_EQ(VersionsOf(folder), (std::vector<int64_t>{2, 123}));
+  EXPECT_EQ(folder.FilePath(123, "f"), maker.FilePath(123, "f"));
+}
+
+TEST(SnapshotFolderTest, AFolderThatCannotBeReadIsAnError) {
+  const FolderMaker maker;
+  std::ofstream(maker.path()) << "a file";
+  std::vector<int64_t> versions;
+  EXPECT_FALSE(SnapshotFolder(maker.path()).ListVersions(&versions).ok());
+}
+
+TEST(SnapshotFolderTest, AChainBeginsWithAFullVersion) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  maker.Add(MadeVersion(1).Rows({{1, 1}}));
+  maker.Add(MadeVersion(2).Parent(1).Rows({{2, 2}}));
+  maker.Add(MadeVersion(3).Parent(2).Rows({{3, 3}}));
+  std::vector<Manifest> chain;
+  ASSERT_TRUE(folder.ReadChain(3, &chain).ok());
+  ASSERT_EQ(chain.size(), 3);
+  EXPECT_EQ(chain[0].version, 1);
+  EXPECT_EQ(chain[2].version, 3);
+  std::vector<PartFiles> parts;
+  ASSERT_TRUE(folder.TableFiles(chain, "t", &parts).ok());
+  ASSERT_EQ(parts.size(), 1);
+  ASSERT_EQ(parts[0].paths.size(), 3);
+  EXPECT_EQ(parts[0].paths[0], maker.FilePath(1, "table-00000"));
+  // A whole table in a delta needs no earlier file.
+  maker.Add(MadeVersion(4).Parent(3).Rows({{3, 3}}).Whole());
+  ASSERT_TRUE(folder.ReadChain(4, &chain).ok());
+  ASSERT_TRUE(folder.TableFiles(chain, "t", &parts).ok());
+  EXPECT_EQ(parts[0].paths.size(), 1);
+}
+
+TEST(SnapshotFolderTest, RefusesAChainThatDoesNotFit) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  std::vector<Manifest> chain;
+  EXPECT_EQ(folder.ReadChain(1, &chain).code(), StatusCode::kNotFound);
+  maker.Add(MadeVersion(2).Parent(1));
+  ExpectError(folder.ReadChain(2, &chain),
+              "is a delta on version 1, which is missing");
+  maker.Add(MadeVersion(1).Root('c'));
+  ExpectError(folder.ReadChain(2, &chain), "of another folder");
+  maker.Add(MadeVersion(1).Dim(3));
+  ExpectError(folder.ReadChain(2, &chain),
+              "the changes of the table 't' have dim 2 and dtype float32 in 1 "
+              "part, but in version 1 it has dim 3");
+  std::filesystem::rename(maker.VersionPath(1), maker.VersionPath(5));
+  ExpectError(folder.ReadChain(5, &chain), "`version` must be 5");
+}
+
+TEST(SnapshotFolderTest, RefusesDamagedAndSwappedFiles) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  maker.Add(MadeVersion(1).Rows({{1, 1}}).Weights({{"w", {1}}}));
+  maker.Add(MadeVersion(2).Rows({{1, 2}}).Weights({{"w", {2}}}).Mark('d'));
+  Manifest manifest;
+  ASSERT_TRUE(folder.ReadManifest(1, &manifest).ok());
+  std::string path;
+  ASSERT_TRUE(folder.CheckFile(manifest, manifest.tables[0], &path).ok());
+  EXPECT_EQ(path, maker.FilePath(1, "table-00000"));
+  ASSERT_TRUE(folder.CheckFile(manifest, manifest.files[0], &path).ok());
+  for (const char* file : {"table-00000", "blobs"}) {
+    std::filesystem::copy(maker.FilePath(2, file), maker.FilePath(1, file),
+                          std::filesystem::copy_options::overwrite_existing);
+  }
+  ExpectError(folder.CheckFile(manifest, manifest.tables[0], &path),
+              "is another file");
+  ExpectError(folder.CheckFile(manifest, manifest.files[0], &path),
+              "is another file");
+  std::filesystem::resize_file(maker.FilePath(1, "blobs"), 9);
+  ExpectError(folder.CheckFile(manifest, manifest.files[0], &path),
+              "bytes, got 9");
+  std::filesystem::remove(maker.FilePath(1, "table-00000"));
+  ExpectError(folder.CheckFile(manifest, manifest.tables[0], &path),
+              "is missing");
+}
+
+TEST(SnapshotFolderTest, ReadsAFileWithItsChecksum) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  maker.Add(MadeVersion(1).Schema("label: [click]"));
+  Manifest manifest;
+  ASSERT_TRUE(folder.ReadManifest(1, &manifest).ok());
+  std::string content;
+  ASSERT_TRUE(
+      folder.ReadFile(manifest, *manifest.FindFile("schema.yaml"), &content)
+          .ok());
+  EXPECT_EQ(content, "label: [click]");
+  FlipByte(maker.FilePath(1, "schema.yaml"));
+  ExpectError(
+      folder.ReadFile(manifest, *manifest.FindFile("schema.yaml"), &content),
+      "do not have the size and checksum");
+  std::filesystem::remove(maker.FilePath(1, "schema.yaml"));
+  ExpectError(
+      folder.ReadFile(manifest, *manifest.FindFile("schema.yaml"), &content),
+      "is missing");
+}
+
+TEST(SnapshotFolderTest, ManifestsMustBeRegularFiles) {
+  const FolderMaker maker;
+  maker.Add(MadeVersion(1));
+  const std::string path = maker.FilePath(1, "MANIFEST");
+  std::filesystem::rename(path, maker.FilePath(1, "elsewhere"));
+  std::filesystem::create_symlink("elsewhere", path);
+  Manifest manifest;
+  ExpectError(SnapshotFolder(maker.path()).ReadManifest(1, &manifest),
+              "is not a regular file");
+}
+
+TEST(SnapshotFolderTest, AStampChangesWithEachFile) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  const std::string missing = folder.StampOf(1);
+  maker.Add(MadeVersion(1).Rows({{1, 1}}));
+  const std::string before = folder.StampOf(1);
+  EXPECT_NE(before, missing);
+  EXPECT_EQ(folder.StampOf(1), before);
+  FlipByte(maker.FilePath(1, "table-00000"));
+  EXPECT_NE(folder.StampOf(1), before);
+  std::ofstream(maker.FilePath(1, "more")) << "x";
+  EXPECT_NE(folder.StampOf(1), before);
+}
+
+}  // namespace
+}  // namespace lodestar

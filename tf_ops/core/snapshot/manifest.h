@@ -1,0 +1,73 @@
+// The manifest of a version, which lists its files and names its parent
+// (docs/internals/formats.md).
+
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_MANIFEST_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tf_ops/core/base/status.h"
+
+namespace lodestar {
+
+// A file of a version.
+struct ManifestFile {
+  std::string file;
+  int64_t bytes = 0;
+  uint32_t crc32c = 0;
+};
+
+// A file with the rows of a part of a table, or with their changes.
+struct ManifestTable : ManifestFile {
+  std::string name;
+  bool whole = true;  // all rows, rather than those changed since the parent
+  int64_t dim = 0;
+  std::string dtype;
+  int64_t part = 0;
+  int64_t parts = 1;
+};
+
+// An array in the payloads of the BLOB blocks of a file, in NPY format.
+struct ManifestBlob {
+  std::string name;
+  std::string file;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  std::string dtype;
+  std::vector<int64_t> shape;
+};
+
+struct Manifest {
+  std::string root;
+  std::string mark;  // empty in format 1
+  int64_t version = 0;
+  int64_t parent = 0;   // 0: none
+  int64_t same_as = 0;  // 0: none
+  int64_t step = 0;
+  std::string time;
+  std::vector<ManifestTable> tables;
+  std::vector<ManifestBlob> blobs;
+  std::vector<ManifestFile> files;
+
+  // Returns the files of a table, one per part and in order; empty without such
+  // a table.
+  std::vector<const ManifestTable*> PartsOf(std::string_view name) const;
+  // Returns the file of `files` called `name`, or nullptr.
+  const ManifestFile* FindFile(std::string_view name) const;
+  // Returns the labels of a table's file and of a file of blobs; empty in
+  // format 1.
+  std::string LabelOf(const ManifestTable& table) const;
+  std::string LabelOf(const ManifestFile& blobs) const;
+};
+
+// Parses the content of the file at `path`. Returns DataLoss if it is invalid,
+// and Unimplemented if a later version of the format wrote it.
+Status ParseManifest(std::string_view content, const std::string& path,
+                     Manifest* manifest);
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_MANIFEST_H_

@@ -1,0 +1,70 @@
+// A snapshot folder and the files of its versions (docs/internals/formats.md).
+
+#ifndef LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FOLDER_H_
+#define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FOLDER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tf_ops/core/base/status.h"
+#include "tf_ops/core/snapshot/manifest.h"
+
+namespace lodestar {
+
+// The files of a part of a table: a full one and the changes that follow it.
+struct PartFiles {
+  int64_t part = 0;
+  int64_t parts = 1;
+  std::vector<std::string> paths;
+};
+
+// The folder need not exist yet.
+class SnapshotFolder {
+ public:
+  explicit SnapshotFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string VersionPath(int64_t version) const;
+  std::string FilePath(int64_t version, std::string_view file) const;
+
+  // Returns the versions in ascending order. Returns an error if the folder
+  // exists but cannot be read.
+  Status ListVersions(std::vector<int64_t>* versions) const;
+  // Returns a text that changes if a file of a version does.
+  std::string StampOf(int64_t version) const;
+  // Returns DataLoss if the manifest is invalid, NotFound without one.
+  Status ReadManifest(int64_t version, Manifest* manifest) const;
+  // Returns the manifests that a version needs, its own last. Returns DataLoss
+  // if they do not belong together.
+  Status ReadChain(int64_t version, std::vector<Manifest>* chain) const;
+
+  // Returns the paths of the files of a table, per part, that the last version
+  // of a chain consists of. Checks their sizes and labels. Requires: the last
+  // version has the table.
+  Status TableFiles(const std::vector<Manifest>& chain, std::string_view name,
+                    std::vector<PartFiles>* parts) const;
+  // Returns the path of a file. Returns DataLoss if it is missing, has another
+  // size, or belongs to another table, version or manifest.
+  Status CheckFile(const Manifest& manifest, const ManifestTable& table,
+                   std::string* path) const;
+  // The same for a file of blobs.
+  Status CheckFile(const Manifest& manifest, const ManifestFile& blobs,
+                   std::string* path) const;
+  // Reads a whole file that has no blocks, and checks its checksum.
+  Status ReadFile(const Manifest& manifest, const ManifestFile& file,
+                  std::string* content) const;
+
+ private:
+  Status CheckSizeAndLabel(const std::string& path, int64_t bytes,
+                           const std::string& label) const;
+  Status CheckSameTables(const Manifest& child, const Manifest& parent) const;
+
+  const std::string path_;
+};
+
+}  // namespace lodestar
+
+#endif  // LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FOLDER_H_

@@ -1,0 +1,426 @@
+// Contracts: tf_ops/ops/serving/snapshot_follower_ops.cc.
+
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tensorflow/core/framework/lookup_interface.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/resource_var.h"
+#include "tensorflow/core/util/device_name_utils.h"
+#include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/serving/snapshot_follower.h"
+#include "tf_ops/core/table/table.h"
+#include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/parallel_util.h"
+#include "tf_ops/kernels/base/resource_util.h"
+#include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/embedding/embedding_resource.h"
+#include "tf_ops/kernels/lookup/id_table_resource.h"
+
+namespace lodestar {
+namespace {
+
+using tensorflow::ResourceHandle;
+using tensorflow::Var;
+using tensorflow::core::RefCountPtr;
+using tensorflow::lookup::LookupInterface;
+
+constexpr char kFolderVariable[] = "LODESTAR_SNAPSHOTS";
+
+// The handles of a version own its resources.
+struct ServedVersion {
+  int64_t version = 0;
+  std::string root;
+  std::vector<Tensor> handles;
+  std::vector<std::shared_ptr<const FollowedIds>> id_tables;
+};
+
+struct OwnWeight {
+  DataType dtype;
+  TensorShape shape;
+};
+
+std::string DtypeName(DataType dtype) {
+  switch (dtype) {
+    case tensorflow::DT_FLOAT:
+      return "float32";
+    case tensorflow::DT_DOUBLE:
+      return "float64";
+    case tensorflow::DT_HALF:
+      return "float16";
+    default:
+      return DataTypeString(dtype);
+  }
+}
+
+// Returns the name of the first CPU of the task of `ctx`.
+std::string CpuOf(OpKernelContext* ctx) {
+  using tensorflow::DeviceNameUtils;
+  DeviceNameUtils::ParsedName cpu = ctx->device()->parsed_name();
+  cpu.type = tensorflow::DEVICE_CPU;
+  cpu.id = 0;
+  return DeviceNameUtils::ParsedNameToString(cpu);
+}
+
+class FollowerResource : public tensorflow::ResourceBase {
+ public:
+  // `model` has the names of everything, and all of vocabularies and schema.
+  FollowerResource(const std::string& folder, double poll_seconds,
+                   FollowingModel model)
+      : poll_seconds_(poll_seconds),
+        model_(std::move(model)),
+        follower_(folder) {}
+
+  ~FollowerResource() override {
+    {
+      MutexLock lock(&mutex_);
+      stopped_ = true;
+      changed_.NotifyAll();
+    }
+    if (poller_.joinable()) poller_.join();
+  }
+
+  std::string DebugString() const override { return "SnapshotFollower"; }
+
+  int64_t size() const {
+    return static_cast<int64_t>(model_.tables.size() + model_.weights.size() +
+                                model_.id_tables.size());
+  }
+  // Returns null before a version is loaded.
+  std::shared_ptr<const ServedVersion> served() const {
+    MutexLock lock(&mutex_);
+    return served_;
+  }
+  FollowerStats stats() const { return follower_.stats(); }
+
+  // Loads the newest version; *version is the served one. `handles` are the own
+  // resources.
+  absl::Status Refresh(OpKernelContext* ctx, const OpInputList& handles,
+                       int64_t* version) {
+    {
+      MutexLock lock(&refresh_mutex_);
+      if (device_.empty()) LODESTAR_TRY(ReadOwn(ctx, handles));
+      const ParallelFor parallel = OwnThreads(ctx);
+      LODESTAR_TRY(LoadNewest(&parallel, version));
+    }
+    MutexLock lock(&mutex_);
+    if (poll_seconds_ == 0 || poller_.joinable()) return absl::OkStatus();
+    try {
+      poller_ = std::thread([this] { Poll(); });
+    } catch (const std::system_error& error) {
+      return ToTensorFlow(ResourceExhausted(
+          "cannot start the thread that polls for snapshots: ", error.what()));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ReadOwn(OpKernelContext* ctx, const OpInputList& handles)
+      LODESTAR_REQUIRES(refresh_mutex_) {
+    Own own;
+    int handle = 0;
+    for (const FollowingModel::Table& table : model_.tables) {
+      RefCountPtr<EmbeddingResource>& found = own.tables.emplace_back();
+      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
+      std::shared_ptr<EmbeddingStore> store;
+      LODESTAR_TRY(
+          ToTensorFlow(Prefixed(found->GetStore(&store), "the table '",
+                                table.name, "' cannot follow snapshots: ")));
+    }
+    for (const FollowingModel::Weight& weight : model_.weights) {
+      RefCountPtr<Var> found;
+      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
+      const tensorflow::tf_shared_lock lock(*found->mu());
+      if (!found->is_initialized) {
+        return ToTensorFlow(FailedPrecondition("the weight '", weight.path,
+                                               "' is not initialized."));
+      }
+      own.weights.push_back(
+          {found->tensor()->dtype(), found->tensor()->shape()});
+    }
+    for (size_t i = 0; i < model_.id_tables.size(); ++i) {
+      RefCountPtr<LookupInterface> found;
+      own.id_tables.push_back(handles[handle]);
+      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
+      own.key_dtypes.push_back(found->key_dtype());
+    }
+    own_ = std::move(own);
+    device_ = CpuOf(ctx);
+    return absl::OkStatus();
+  }
+
+  // Returns the model with what the own resources have now.
+  FollowingModel Model() const LODESTAR_REQUIRES(refresh_mutex_) {
+    FollowingModel model = model_;
+    for (size_t t = 0; t < own_.tables.size(); ++t) {
+      model.tables[t].like = own_.tables[t]->table();
+    }
+    for (size_t w = 0; w < own_.weights.size(); ++w) {
+      model.weights[w].dtype = DtypeName(own_.weights[w].dtype);
+      for (const auto& dim : own_.weights[w].shape) {
+        model.weights[w].shape.push_back(dim.size);
+      }
+    }
+    for (size_t i = 0; i < own_.id_tables.size(); ++i) {
+      model.id_tables[i].key_dtype = DtypeName(own_.key_dtypes[i]);
+    }
+    return model;
+  }
+
+  absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
+      LODESTAR_REQUIRES(refresh_mutex_) {
+    follower_.Refresh(Model(), parallel);
+    const std::shared_ptr<const FollowedContent> content = follower_.current();
+    *version = content == nullptr ? 0 : content->manifest.version;
+    const std::shared_ptr<const ServedVersion> before = served();
+    if (content == nullptr ||
+        (before != nullptr && before->version == *version &&
+         before->root == content->manifest.root)) {
+      return absl::OkStatus();
+    }
+    auto made = std::make_shared<ServedVersion>();
+    LODESTAR_TRY(MakeHandles(*content, before.get(), made.get()));
+    for (size_t t = 0; t < own_.tables.size(); ++t) {
+      own_.tables[t]->Replace(content->tables[t]);
+    }
+    // The old version may be freed after the lock.
+    std::shared_ptr<const ServedVersion> next = std::move(made);
+    MutexLock lock(&mutex_);
+    served_.swap(next);
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeHandles(const FollowedContent& content,
+                           const ServedVersion* before,
+                           ServedVersion* served) const
+      LODESTAR_REQUIRES(refresh_mutex_) {
+    served->version = content.manifest.version;
+    served->root = content.manifest.root;
+    served->id_tables = content.id_tables;
+    const auto add = [&](auto* resource) {
+      Tensor handle(tensorflow::DT_RESOURCE, TensorShape({}));
+      handle.scalar<ResourceHandle>()() =
+          ResourceHandle::MakeRefCountingHandle(resource, device_);
+      served->handles.push_back(std::move(handle));
+    };
+    for (size_t t = 0; t < own_.tables.size(); ++t) {
+      add(new EmbeddingResource(content.tables[t], own_.tables[t]->name()));
+    }
+    for (size_t w = 0; w < own_.weights.size(); ++w) {
+      Tensor value(own_.weights[w].dtype, own_.weights[w].shape);
+      const std::string& bytes = content.weights[w];
+      std::memcpy(value.data(), bytes.data(), bytes.size());
+      auto* const variable = new Var(value.dtype());
+      *variable->tensor() = std::move(value);
+      variable->is_initialized = true;
+      add(variable);
+    }
+    const size_t first = served->handles.size();
+    for (size_t i = 0; i < own_.id_tables.size(); ++i) {
+      const std::shared_ptr<const FollowedIds>& ids = content.id_tables[i];
+      if (ids == nullptr) {
+        served->handles.push_back(own_.id_tables[i]);
+      } else if (before != nullptr && before->id_tables[i] == ids) {
+        served->handles.push_back(before->handles[first + i]);
+      } else {
+        RefCountPtr<LookupInterface> table(
+            NewIdTable(own_.key_dtypes[i], /*is_mutable=*/true));
+        LODESTAR_TRY(ImportIds(*ids, own_.key_dtypes[i], table.get()));
+        add(table.release());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status ImportIds(const FollowedIds& ids, DataType key_dtype,
+                                LookupInterface* table) {
+    const int64_t count =
+        static_cast<int64_t>(ids.ids.bytes.size() / sizeof(int64_t));
+    Tensor keys(key_dtype, {count});
+    Tensor values(tensorflow::DT_INT64, {count});
+    std::memcpy(values.data(), ids.ids.bytes.data(), ids.ids.bytes.size());
+    if (key_dtype == tensorflow::DT_STRING) {
+      const char* bytes = ids.keys.bytes.data();
+      for (int64_t i = 0; i < count; ++i) {
+        int64_t length = 0;
+        std::memcpy(&length, ids.lengths.bytes.data() + i * sizeof(length),
+                    sizeof(length));
+        keys.vec<tstring>()(i).assign(bytes, length);
+        bytes += length;
+      }
+    } else {
+      std::memcpy(keys.data(), ids.keys.bytes.data(), ids.keys.bytes.size());
+    }
+    return table->ImportValues(nullptr, keys, values);
+  }
+
+  void Poll() {
+    const std::chrono::duration<double> pause(poll_seconds_);
+    MutexLock lock(&mutex_);
+    while (!stopped_) {
+      const auto deadline =
+          std::chrono::steady_clock::now() +
+          std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+              pause);
+      while (!stopped_ && changed_.WaitUntil(&mutex_, deadline)) {
+      }
+      if (stopped_) return;
+      mutex_.unlock();
+      {
+        MutexLock refresh(&refresh_mutex_);
+        int64_t version = 0;
+        // Out of memory; the next poll tries again.
+        WithoutBadAlloc([&] {
+          refresh_mutex_.AssertHeld();
+          return LoadNewest(nullptr, &version);
+        }).IgnoreError();
+      }
+      mutex_.lock();
+    }
+  }
+
+  // The model's own resources.
+  struct Own {
+    std::vector<RefCountPtr<EmbeddingResource>> tables;
+    std::vector<OwnWeight> weights;
+    std::vector<Tensor> id_tables;  // handles
+    std::vector<DataType> key_dtypes;
+  };
+
+  const double poll_seconds_;
+  const FollowingModel model_;
+  SnapshotFollower follower_;
+
+  Mutex refresh_mutex_;  // taken before mutex_
+  Own own_ LODESTAR_GUARDED_BY(refresh_mutex_);
+  std::string device_ LODESTAR_GUARDED_BY(refresh_mutex_);  // empty: not read
+
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  bool stopped_ LODESTAR_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const ServedVersion> served_ LODESTAR_GUARDED_BY(mutex_);
+  std::thread poller_;
+};
+
+class SnapshotFollowerOp : public Kernel {
+ public:
+  explicit SnapshotFollowerOp(OpKernelConstruction* ctx) : Kernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("folder", &folder_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("poll_seconds", &poll_seconds_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("schema", &model_.schema));
+    for (const std::string& name : Strings(ctx, "tables")) {
+      model_.tables.push_back({name, nullptr});
+    }
+    for (const std::string& path : Strings(ctx, "weights")) {
+      model_.weights.push_back({path, "", {}});
+    }
+    for (const std::string& name : Strings(ctx, "id_tables")) {
+      model_.id_tables.push_back({name, ""});
+    }
+    const std::vector<std::string> digests = Strings(ctx, "digests");
+    const std::vector<std::string> names = Strings(ctx, "vocabularies");
+    OP_REQUIRES(
+        ctx, digests.size() == names.size(),
+        InvalidArgumentError("`digests` must have the length of "
+                             "`vocabularies`, ",
+                             names.size(), ", got ", digests.size(), "."));
+    for (size_t v = 0; v < names.size(); ++v) {
+      model_.vocabularies.push_back({names[v], digests[v]});
+    }
+    const char* const folder = std::getenv(kFolderVariable);
+    if (folder != nullptr && folder[0] != '\0') folder_ = folder;
+    OP_REQUIRES(ctx, poll_seconds_ >= 0 && std::isfinite(poll_seconds_),
+                InvalidArgumentError("`poll_seconds` must be a finite number "
+                                     "of 0 or more, got ",
+                                     poll_seconds_, "."));
+  }
+
+  absl::Status Run(OpKernelContext* ctx) override {
+    return OutputResource<FollowerResource>(
+        ctx, *this,
+        [&](FollowerResource** created) {
+          *created = new FollowerResource(folder_, poll_seconds_, model_);
+          return absl::OkStatus();
+        },
+        [](const FollowerResource&, const std::string&) {
+          return absl::OkStatus();
+        });
+  }
+
+ private:
+  static std::vector<std::string> Strings(OpKernelConstruction* ctx,
+                                          const char* attribute) {
+    std::vector<std::string> strings;
+    ctx->SetStatus(ctx->GetAttr(attribute, &strings));
+    return strings;
+  }
+
+  std::string folder_;
+  float poll_seconds_ = 0;
+  FollowingModel model_;
+};
+
+absl::Status FindFollower(OpKernelContext* ctx,
+                          RefCountPtr<FollowerResource>* follower) {
+  LODESTAR_TRY(FindResource(ctx, ctx->input(0), follower));
+  const int64_t size = (*follower)->size();
+  if (ctx->num_inputs() == 1 || ctx->num_inputs() == size + 1) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError("`own` must have the ", size,
+                              " resources of the follower, got ",
+                              ctx->num_inputs() - 1, ".");
+}
+
+absl::Status RunSnapshotFollowerRefresh(OpKernelContext* ctx) {
+  RefCountPtr<FollowerResource> follower;
+  LODESTAR_TRY(FindFollower(ctx, &follower));
+  OpInputList own;
+  LODESTAR_TRY(ctx->input_list("own", &own));
+  int64_t version = 0;
+  LODESTAR_TRY(follower->Refresh(ctx, own, &version));
+  return OutputScalar(ctx, 0, version);
+}
+
+absl::Status RunSnapshotFollowerResources(OpKernelContext* ctx) {
+  RefCountPtr<FollowerResource> follower;
+  LODESTAR_TRY(FindFollower(ctx, &follower));
+  const std::shared_ptr<const ServedVersion> served = follower->served();
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
+    ctx->set_output(i,
+                    served == nullptr ? ctx->input(i + 1) : served->handles[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunSnapshotFollowerStats(OpKernelContext* ctx) {
+  RefCountPtr<FollowerResource> follower;
+  LODESTAR_TRY(FindFollower(ctx, &follower));
+  const FollowerStats stats = follower->stats();
+  LODESTAR_TRY(OutputScalar(ctx, 0, stats.version));
+  LODESTAR_TRY(OutputScalar(ctx, 1, stats.step));
+  LODESTAR_TRY(OutputScalar(ctx, 2, tstring(stats.time)));
+  LODESTAR_TRY(OutputScalar(ctx, 3, stats.seconds_since_update));
+  LODESTAR_TRY(OutputScalar(ctx, 4, stats.updates));
+  LODESTAR_TRY(OutputScalar(ctx, 5, stats.full_updates));
+  LODESTAR_TRY(OutputScalar(ctx, 6, stats.failures));
+  return OutputScalar(ctx, 7, tstring(stats.last_error));
+}
+
+LODESTAR_REGISTER(SnapshotFollower);
+LODESTAR_REGISTER_FUNCTION(SnapshotFollowerRefresh);
+LODESTAR_REGISTER_FUNCTION(SnapshotFollowerResources);
+LODESTAR_REGISTER_FUNCTION(SnapshotFollowerStats);
+
+}  // namespace
+}  // namespace lodestar
