@@ -148,7 +148,7 @@ class DataFeedDesc:
             pipe_command=shlex.join(self.pipe_command or ["cat"]),
         )
         for column in self.schema:
-            _check_expressible(column)
+            check_expressible(column)
             dense = column.kind != "sparse"
             message.multi_slot_desc.slots.add(
                 name=column.name,
@@ -177,7 +177,8 @@ def _column(slot: Any) -> Column:
     )
 
 
-def _check_expressible(column: Column) -> None:
+def check_expressible(column: Column) -> None:
+    """Raises ValueError unless a DataFeedDesc can express `column`."""
     problem = None
     if column.kind == "one_hot":
         problem = "a one-hot column"

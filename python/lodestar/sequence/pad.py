@@ -22,7 +22,7 @@ def pad(
     level: int = -1,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pads each sequence of a level at its end to T steps, like Paddle's `sequence_pad`.
+    """Pads each sequence of a level to T steps, like Paddle's `sequence_pad`.
 
     Unlike in Paddle, the default T is at least 1. `unpad` restores the sequences. The
     padded tensor carries its Keras mask, so that recurrent layers, attention and other
