@@ -167,7 +167,8 @@ def _column(slot: Any) -> Column:
     if shape.count(-1) > 1:
         raise ValueError(
             f"Column {slot.name!r}: `shape` must have at most one -1, the batch "
-            f"size, got {shape}."
+            f"size, got {shape}: a file has the number of values of a sample, "
+            "but not its other sizes."
         )
     return Column.dense(
         slot.name,

@@ -21,10 +21,13 @@ SLOTS = Schema(
     ]
 )
 SAMPLES = [
-    {"click": 1, "item": [7, 2**64 - 1], "price": [0.5, -2.0], "unused": 3.0, "score": [1.5]},
-    {"click": 0, "item": [8], "price": [1.0, 2.0], "unused": 4.0, "score": [2.5, 3.5]},
-    {"click": 1, "item": [9, 9, 9], "price": [0.0, 0.0], "unused": 5.0, "score": [0.0]},
-]  # fmt: skip
+    dict(zip(SLOTS.names(), values))
+    for values in (
+        (1, [7, 2**64 - 1], [0.5, -2.0], 3.0, [1.5]),
+        (0, [8], [1.0, 2.0], 4.0, [2.5, 3.5]),
+        (1, [9, 9, 9], [0.0, 0.0], 5.0, [0.0]),
+    )
+]
 
 
 def sample_bytes(batch_size, click, items, price, unused, score):
