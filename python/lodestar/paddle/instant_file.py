@@ -19,7 +19,10 @@ from lodestar.paddle.data_feed_desc import check_expressible
 _COUNT = struct.Struct("<H")
 _DIM = struct.Struct("<Q")
 _MOST = 2**16 - 1
-_DTYPES = {"uint64": np.dtype("<i8"), "float": np.dtype("<f4")}
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "uint64": np.dtype("<i8"),
+    "float": np.dtype("<f4"),
+}
 
 
 def _spec(schema: SchemaLike) -> Schema:
