@@ -432,8 +432,7 @@ void TestFull(Random* random) {
   ExpectError(
       tables.device->InsertOrAssign({ids.data(), 150}, rows.data(), tables.on),
       StatusCode::kFailedPrecondition, "table 'user' is full: it has ");
-  ExpectError(tables.device->FindOrInsert(tables.on.stream(),
-                                          {ids.data(), 150, nullptr},
+  ExpectError(tables.device->FindOrInsert(tables.on, {ids.data(), 150, nullptr},
                                           DeviceStore::InsertOptions(), {}),
               StatusCode::kFailedPrecondition, "the call has 150 new ids.");
   tables.ExpectSameTable("full");
