@@ -26,6 +26,7 @@ from lodestar.embedding import (
     MaxAge,
     MaxRows,
     MinCount,
+    MinFrequency,
     MinNorm,
     SharedRows,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "MaxAge",
     "MaxRows",
     "MinCount",
+    "MinFrequency",
     "MinNorm",
     "SharedRows",
     "__version__",

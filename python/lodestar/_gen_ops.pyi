@@ -399,6 +399,12 @@ def lodestar_embedding_decay_frequencies(
 ) -> tf.Operation | None: ...
 
 
+class _EmbeddingEvict(NamedTuple):
+    count: tf.Tensor
+    ids: tf.Tensor
+    rows: tf.Tensor
+
+
 def lodestar_embedding_evict(
     handle: tf.Tensor,
     own_policy: bool = True,
@@ -406,8 +412,11 @@ def lodestar_embedding_evict(
     max_rows_policy: str = 'lru',
     max_age: int = -1,
     min_norm: float = 0,
+    min_frequency: int = 0,
+    return_rows: bool = False,
+    dtype: tf.DType = tf.float32,
     name: str | None = None,
-) -> tf.Tensor: ...
+) -> _EmbeddingEvict: ...
 
 
 class _EmbeddingExport(NamedTuple):
@@ -719,8 +728,10 @@ def lodestar_embedding_variable(
     num_hashes: int = 0,
     max_rows: int = 0,
     max_rows_policy: str = 'lru',
+    when_full: str = 'evict',
     max_age: int = -1,
     min_norm: float = 0,
+    min_frequency: int = 0,
     shared_rows: int = 0,
     table_name: str = '',
     name: str | None = None,
@@ -848,6 +859,12 @@ def lodestar_id_table_insert(
     values: tf.Tensor,
     name: str | None = None,
 ) -> tf.Operation | None: ...
+
+
+def lodestar_id_table_memory_used(
+    handle: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
 
 
 def lodestar_id_table_remove(

@@ -79,6 +79,12 @@ void TestEachAllocation(Random* random) {
   insert.insert = true;
   EvictionPolicy evict;
   evict.max_rows = 100;
+  std::vector<int64_t> evicted_ids(old_ids.size());
+  std::vector<float> evicted_rows(old_ids.size() * kWidth);
+  const auto copies = [&](int64_t, Table::EvictedRows* out) {
+    *out = {evicted_ids.data(), reinterpret_cast<char*>(evicted_rows.data())};
+    return Status();
+  };
   std::vector<RowRef> refs(n);
   int64_t rows = 0;
 
@@ -97,7 +103,7 @@ void TestEachAllocation(Random* random) {
   const auto host_lookup = [&](EmbeddingStore* host) {
     return host->FindOrInsert(ids, insert, refs, nullptr);
   };
-  TablePolicies cap, min_count, sketch, shared;
+  TablePolicies none, cap, min_count, sketch, shared;
   shared.shared_rows = 5;
   cap.eviction.max_rows = 900;
   min_count.admission.kind = AdmissionPolicy::Kind::kMinCount;
@@ -186,21 +192,19 @@ void TestEachAllocation(Random* random) {
                      reinterpret_cast<bool*>(changed.data()), {});
   };
   const Call calls[] = {
-      {"gathering", {}, true, gather, host_gather},
+      {"gathering", none, true, gather, host_gather},
       {"gathering with shared rows", shared, true, gather, host_gather},
       {"assignment of gathered rows", shared, true, assign, host_assign},
-      {"lookup", {}, true, lookup, host_lookup},
+      {"lookup", none, true, lookup, host_lookup},
       {"lookup under a cap", cap, false, lookup, host_lookup},
       {"lookup with a minimum count", min_count, true, counting_lookup,
        host_counting_lookup},
       {"lookup with a sketch", sketch, true, counting_lookup,
        host_counting_lookup},
-      {"update", {}, true, update, host_update},
+      {"update", none, true, update, host_update},
       {"update with shared rows", shared, true, update, host_update},
       {"update with a minimum count", min_count, true, update, host_update},
-      {"assignment",
-       {},
-       true,
+      {"assignment", none, true,
        [&](Tables* tables, const DeviceStream& on) {
          return tables->device->InsertOrAssign({device_ids.data(), n},
                                                device_floats.data(), on);
@@ -208,21 +212,24 @@ void TestEachAllocation(Random* random) {
        [&](EmbeddingStore* host) {
          return host->InsertOrAssign(ids, floats.data(), nullptr);
        }},
-      {"import",
-       {},
-       true,
+      {"import", none, true,
        [&](Tables* tables, const DeviceStream& on) {
          return tables->device->Import(view, on);
        },
        [&](EmbeddingStore* host) { return host->Import(view, nullptr); }},
-      {"eviction",
-       {},
-       false,
+      {"eviction", none, false,
        [&](Tables* tables, const DeviceStream& on) {
          return tables->device->Evict(evict, &rows, on);
        },
        [&](EmbeddingStore* host) {
          return host->Evict(evict, &rows, nullptr);
+       }},
+      {"eviction with copies", none, false,
+       [&](Tables* tables, const DeviceStream& on) {
+         return tables->device->EvictRows(evict, copies, &rows, on);
+       },
+       [&](EmbeddingStore* host) {
+         return host->EvictRows(evict, copies, &rows, nullptr);
        }}};
   for (const Call& call : calls) {
     int64_t errors = 0;

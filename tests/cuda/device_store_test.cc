@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -301,6 +302,27 @@ void TestPooling(Random* random) {
   }
 }
 
+// Evicts rows of 4 floats, which are returned by id.
+Status EvictRows(Table* table, const EvictionPolicy& policy,
+                 const Execution& on, int64_t* evicted,
+                 std::map<int64_t, std::vector<float>>* rows) {
+  std::vector<int64_t> ids;
+  std::vector<float> values;
+  LODESTAR_RETURN_IF_ERROR(table->EvictRows(
+      policy,
+      [&](int64_t count, Table::EvictedRows* out) {
+        ids.resize(count);
+        values.resize(4 * count);
+        *out = {ids.data(), reinterpret_cast<char*>(values.data())};
+        return Status();
+      },
+      evicted, on));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    (*rows)[ids[i]] = {values.begin() + 4 * i, values.begin() + 4 * i + 4};
+  }
+  return Status();
+}
+
 void TestEviction(Random* random) {
   for (const auto order :
        {EvictionPolicy::Order::kLru, EvictionPolicy::Order::kLfu}) {
@@ -318,9 +340,21 @@ void TestEviction(Random* random) {
       policy.max_rows = round % 2 == 0 ? Draw(random, 1, 1500) : 0;
       if (round % 4 >= 2) policy.max_age = Draw(random, 0, 4);
       if (round >= 4) policy.min_norm = 0.6f;
+      if (round % 3 == 2) policy.min_frequency = Draw(random, 1, 5);
       int64_t evicted = 0, wanted = 0;
-      ExpectOk(tables.device->Evict(policy, &evicted, tables.on), "evict");
-      ExpectOk(tables.host->Evict(policy, &wanted, nullptr), "evict");
+      if (round % 2 == 0) {
+        std::map<int64_t, std::vector<float>> on_device, on_host;
+        ExpectOk(EvictRows(tables.device.get(), policy, tables.on, &evicted,
+                           &on_device),
+                 "evict");
+        ExpectOk(
+            EvictRows(tables.host.get(), policy, nullptr, &wanted, &on_host),
+            "evict");
+        Expect(on_device == on_host, "evict: rows");
+      } else {
+        ExpectOk(tables.device->Evict(policy, &evicted, tables.on), "evict");
+        ExpectOk(tables.host->Evict(policy, &wanted, nullptr), "evict");
+      }
       Expect(evicted == wanted, "evict: " + std::to_string(evicted) +
                                     " rows, wanted " + std::to_string(wanted));
       tables.ExpectSameTable("evict");
@@ -380,6 +414,28 @@ void TestCap(Random* random) {
                 "but `max_rows` of the table is");
     tables.ExpectSameTable("cap, import refused");
   }
+}
+
+// Tables that raise when they are full change nothing then.
+void TestFull(Random* random) {
+  TablePolicies policies;
+  policies.eviction.max_rows = 100;
+  policies.eviction.raise_when_full = true;
+  policies.table_name = "user";
+  Tables tables(4, RowType::kFloat32, "normal", policies);
+  tables.FindOrInsert(UniqueOf(SomeIds(random, 60, 1000)), true, true, "room");
+  tables.ExpectSameTable("room");
+  Ids many(150);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = 2000 + i;
+  const DeviceBuffer<int64_t> ids(many);
+  const DeviceBuffer<float> rows(std::vector<float>(600));
+  ExpectError(
+      tables.device->InsertOrAssign({ids.data(), 150}, rows.data(), tables.on),
+      StatusCode::kFailedPrecondition, "table 'user' is full: it has ");
+  ExpectError(tables.device->FindOrInsert(tables.on, {ids.data(), 150, nullptr},
+                                          DeviceStore::InsertOptions(), {}),
+              StatusCode::kFailedPrecondition, "the call has 150 new ids.");
+  tables.ExpectSameTable("full");
 }
 
 void TestImport(Random* random) {
@@ -610,6 +666,7 @@ int main(int argc, char** argv) {
                    {"pooling", TestPooling},
                    {"eviction", TestEviction},
                    {"cap", TestCap},
+                   {"full", TestFull},
                    {"import", TestImport},
                    {"replacement", TestReplacement},
                    {"options", TestOptions},

@@ -1,16 +1,18 @@
 """Statistics of embedding tables in TensorBoard, and in Keras's logs."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_epoch_or_count
 from lodestar._files import as_path
 from lodestar._typing import StrPath
+from lodestar.callbacks.periodic import Periodic
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.embedding_collection import EmbeddingCollection
+
+T = TypeVar("T")
 
 _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
@@ -18,7 +20,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 )
 
 
-class TableStats(keras.callbacks.Callback):
+class TableStats(Periodic):
     """Writes the `stats()` of each table as TensorBoard scalars and Keras logs.
 
     Scalars are named `table/<table>/<statistic>`, and for the features of an
@@ -59,8 +61,7 @@ class TableStats(keras.callbacks.Callback):
         update_freq: str | int = "epoch",
         logs: str | Iterable[str] = ("rows",),
     ):
-        super().__init__()
-        check_epoch_or_count("update_freq", update_freq)
+        super().__init__("update_freq", update_freq)
         if logs != "all" and (
             isinstance(logs, str) or not isinstance(logs, Iterable)
         ):
@@ -68,11 +69,8 @@ class TableStats(keras.callbacks.Callback):
                 f"`logs` must be 'all' or a list of names, got {logs!r}."
             )
         self._log_dir = None if log_dir is None else as_path(log_dir)
-        self._update_freq: Any = update_freq
         self._logs = logs if logs == "all" else list(logs)
         self._writer: tf.summary.SummaryWriter | None = None
-        self._batches = 0
-        self._first_batch = 0  # First batch of the current call.
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Checks `logs` and opens the event file."""
@@ -88,30 +86,19 @@ class TableStats(keras.callbacks.Callback):
         if self._log_dir is not None:
             self._writer = tf.summary.create_file_writer(self._log_dir)
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._first_batch = batch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_batches(self) -> None:
         """Writes every `update_freq` batches."""
-        before = self._batches
-        # With steps_per_execution a call is several batches, some of which may be
-        # beyond the end of the epoch.
-        steps = (self.params or {}).get("steps")
-        last = batch if steps is None else min(batch, steps - 1)
-        self._batches += max(last - self._first_batch, 0) + 1
-        freq = self._update_freq
-        if freq != "epoch" and before // freq < self._batches // freq:
-            self._write(model_stats(self.model))
+        self._write(model_stats(self.model))
 
     def on_epoch_end(
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Extends the logs; writes if `update_freq` is `"epoch"`."""
         wants_logs = logs is not None and self._logs
-        if self._update_freq != "epoch" and not wants_logs:
+        if not self.by_epoch and not wants_logs:
             return
         numbers = model_stats(self.model)
-        if self._update_freq == "epoch":
+        if self.by_epoch:
             self._write(numbers)
         if logs is None:
             return
@@ -126,18 +113,10 @@ class TableStats(keras.callbacks.Callback):
             self._writer.close()
             self._writer = None
 
-    def get_state(self) -> dict[str, int]:
-        """Returns the state that snapshots save."""
-        return {"batches": self._batches}
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """Restores the result of `get_state`."""
-        self._batches = state["batches"]
-
     def _write(self, numbers: Mapping[str, float]) -> None:
         if self._writer is None:
             return
-        with self._writer.as_default(step=self._batches):
+        with self._writer.as_default(step=self.batches):
             for name, value in numbers.items():
                 # tf.summary.scalar needs the tensorboard package.
                 tf.summary.write(
@@ -152,18 +131,23 @@ def _is_called(name: str, wanted: str) -> bool:
 
 def model_stats(model: keras.Model) -> dict[str, float]:
     """Returns the scalars that TableStats writes, by name."""
-    tables: list[EmbeddingVariable] = []
-    collections: list[EmbeddingCollection] = []
-    for child in tf.train.TrackableView(model).descendants():
-        if isinstance(child, EmbeddingVariable):
-            tables.append(child)
-        elif isinstance(child, EmbeddingCollection):
-            collections.append(child)
     numbers: dict[str, float] = {}
-    for kind, things in (("table", tables), ("feature", collections)):
+    for kind, things in (
+        ("table", children(model, EmbeddingVariable)),
+        ("feature", children(model, EmbeddingCollection)),
+    ):
         for name, thing in by_name(things).items():
             numbers.update(_scalars(f"{kind}/{name}", thing.stats()))
     return numbers
+
+
+def children(model: keras.Model, kind: type[T]) -> list[T]:
+    """Returns the tables or layers of a class in `model`."""
+    return [
+        child
+        for child in tf.train.TrackableView(model).descendants()
+        if isinstance(child, kind)
+    ]
 
 
 def by_name(things: Iterable[Any]) -> dict[str, Any]:

@@ -19,6 +19,9 @@ from lodestar.embedding.policies import (
     MinCount as MinCount,
 )
 from lodestar.embedding.policies import (
+    MinFrequency as MinFrequency,
+)
+from lodestar.embedding.policies import (
     MinNorm as MinNorm,
 )
 from lodestar.embedding.policies import (

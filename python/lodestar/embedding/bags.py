@@ -49,6 +49,44 @@ def to_bags(ids: AnyTensor, weights: Any = None) -> Bags:
     return _from_dense(ids, weights)
 
 
+def mean_with_padding(
+    sums: tf.Tensor,
+    ids: tf.Tensor,
+    row_splits: tf.Tensor | None,
+    weights: tf.Tensor | None,
+    max_length: int | None = None,
+) -> tf.Tensor:
+    """Divides the sums of bags by their numbers of ids, or sums of weights.
+
+    These include padding. Bags without ids are zeros.
+
+    Args:
+        sums: `[B, D]`, or dense `[..., D]` without `row_splits`.
+        ids: Ids of the bags, in their last axis without `row_splits`.
+        row_splits: int64 `[B + 1]`, or None.
+        weights: float32, shaped as ids, or None.
+        max_length: Maximum number of ids of a bag, or None.
+    """
+    if weights is None:
+        lengths = (
+            tf.shape(ids, tf.int64)[-1:]
+            if row_splits is None
+            else (row_splits[1:] - row_splits[:-1])[:, None]
+        )
+        if max_length is not None:
+            lengths = tf.minimum(lengths, tf.constant(max_length, tf.int64))
+        totals = tf.cast(lengths, sums.dtype)
+    else:
+        if row_splits is not None:
+            weights = tf.RaggedTensor.from_row_splits(
+                weights, row_splits, validate=False
+            )
+        if max_length is not None:
+            weights = weights[..., :max_length]
+        totals = tf.reduce_sum(weights, -1)[..., None]
+    return tf.math.divide_no_nan(sums, tf.cast(totals, sums.dtype))
+
+
 def _as_float(weights: Any) -> tf.Tensor:
     return to_numbers(weights, "weights", tf.float32)
 

@@ -12,6 +12,7 @@ from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
 from lodestar._resource import gpu_in_scope
 from lodestar.embedding import bags as bags_lib
+from lodestar.embedding import eviction as eviction_lib
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
     initializers,
@@ -75,8 +76,12 @@ class EmbeddingVariable(TableVariable):
             variable, else 16.
         admission: When a new id gets a row: `MinCount` or `CountingBloom`.
             Defaults to its first occurrence.
-        eviction: Which rows are removed: `MaxRows`, `MaxAge`, `MinNorm`, or a
-            list of these, any of which removes a row. Defaults to none.
+        eviction: Which rows are removed: `MaxRows`, `MaxAge`, `MinFrequency`,
+            `MinNorm`, or a list of these, any of which removes a row. Defaults
+            to none.
+        on_evict: Function that `evict` calls with the ids and rows it removed,
+            as NumPy arrays. Settable, and not saved. Rows that a lookup evicts
+            under `MaxRows` are not passed to it.
         optimizer: Keras optimizer, or its name, that trains this table only,
             with its own learning rate and schedule. Defaults to the optimizer
             of the model.
@@ -134,6 +139,7 @@ class EmbeddingVariable(TableVariable):
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
         eviction: policies.Evictions = None,
+        on_evict: eviction_lib.OnEvict | None = None,
         optimizer: Any = None,
         devices: Sequence[str] | None = None,
         name: str | None = None,
@@ -158,6 +164,7 @@ class EmbeddingVariable(TableVariable):
         self.admission = policies.check_admission(admission)
         strategies.check_can_hold(name, self.admission)
         self._eviction = policies.check_eviction(eviction)
+        self.on_evict = eviction_lib.check_on_evict(on_evict)
         self._missing, self._missing_values, self._shared_rows = (
             lookup_arguments.missing_rows(
                 default_row, self.output_dim, self.row_dtype
@@ -327,6 +334,7 @@ class EmbeddingVariable(TableVariable):
         padding_id: int | None = None,
         default_id: int | None = None,
         admit: bool | None = None,
+        padding_counts: bool = False,
     ) -> tf.Tensor | tf.RaggedTensor:
         """Looks up rows, or bags of rows combined into one; differentiable.
 
@@ -347,6 +355,7 @@ class EmbeddingVariable(TableVariable):
             default_id: With a combiner, the id whose row replaces an empty bag.
             admit: Overrides `admission` if training. If True, every new id
                 gets a row; if False, new ids are only counted.
+            padding_counts: With `"mean"`: whether padding counts as rows of zeros.
 
         Returns:
             A tensor of the table's dtype and shape `ids.shape + [D]`, ragged if
@@ -372,8 +381,8 @@ class EmbeddingVariable(TableVariable):
                 )
         if training is None:
             training = self.infer_training() and self.trainable
-        feature = FeatureAttrs(
-            combiner=combiner, padding_id=padding_id, default_id=default_id
+        feature = lookup_arguments.feature_attrs(
+            combiner, padding_id, default_id, padding_counts
         )
         options = {
             "insert": training and grow,
@@ -387,7 +396,10 @@ class EmbeddingVariable(TableVariable):
             )
         bags = bags_lib.to_bags(ids, weights)
         inputs = FeatureInputs(*bags[:3])
-        return bags.restore(self._lookup(feature, inputs, **options))
+        pooled = self._lookup(feature, inputs, **options)
+        if padding_counts:
+            pooled = bags_lib.mean_with_padding(pooled, *inputs)
+        return bags.restore(pooled)
 
     def _lookup(
         self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
@@ -515,36 +527,29 @@ class EmbeddingVariable(TableVariable):
     def _count(self) -> tf.Tensor:
         return tf.add_n(self._each(gen_ops.lodestar_embedding_size))
 
-    def evict(self, policy: policies.Evictions = None) -> tf.Tensor:
+    def evict(
+        self, policy: policies.Evictions = None, *, return_rows: bool = False
+    ) -> Any:
         """Removes the rows that a policy selects, except those used in this step.
 
         Scans all rows, unless they are evicted by age alone (`MaxRows` with policy
         "lru", or `MaxAge` without a cap).
 
         Args:
-            policy: `MaxAge`, `MinNorm`, `MaxRows` (down to that many rows), or a
-                list of these. Defaults to the table's `eviction`.
+            policy: `MaxAge`, `MinFrequency`, `MinNorm`, `MaxRows` (down to that many
+                rows), or a list of these. Defaults to the table's `eviction`.
+            return_rows: Whether to return the rows. They are read and removed
+                atomically, on each of `devices`.
 
         Returns:
-            The number of rows removed, an int64 scalar.
+            The number of rows removed, an int64 scalar; or with `return_rows` their
+            ids `[N]`, ascending, and rows `[N, output_dim]`.
 
         Raises:
-            ValueError: `policy` is invalid.
+            ValueError: An argument is invalid.
         """
-        of_parts = table_parts.shares(
-            policies.check_eviction(policy, "policy"), len(self._parts)
-        )
-        return tf.add_n(
-            table_parts.each(
-                "evict",
-                self._parts,
-                lambda i, part: part.call(
-                    gen_ops.lodestar_embedding_evict,
-                    own_policy=policy is None,
-                    **policies.attributes(of_parts[i]),
-                ),
-            )
-        )
+        return_rows = check_flag("return_rows", return_rows)
+        return eviction_lib.evict(self, policy, return_rows)
 
     def decay_frequencies(self, rate: float) -> None:
         """Multiplies all frequencies by `rate`, rounding down.
@@ -595,19 +600,10 @@ class EmbeddingVariable(TableVariable):
         Counts the steps that used the id, or its occurrences under
         `MinCount(unit="occurrence")`, reduced by `decay_frequencies`.
         """
-
-        def of_ids(flat: tf.Tensor) -> tf.Tensor:
-            call = table_parts.Call(
-                self._parts,
-                tf.reshape(flat, [-1]),
-                lambda part, own: [
-                    part.call(gen_ops.lodestar_embedding_frequency, own)
-                ],
-            )
-            [(found,)] = table_parts.by_id([call])
-            return tf.reshape(found, tf.shape(flat))
-
-        return map_flat(of_ids, ids_lib.to_int64(ids))
+        return map_flat(
+            lambda flat: table_parts.frequencies(self._parts, flat),
+            ids_lib.to_int64(ids),
+        )
 
     def stats(self, reset: bool = False) -> dict[str, Any]:
         """Returns counters of the table; eager only.

@@ -98,6 +98,33 @@ def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
     return after(checks, ids)
 
 
+def check_range(
+    ids: AnyTensor, low: int, high: int, padding_id: int | None, name: str
+) -> AnyTensor:
+    """Returns int64 `ids`, which must be padding or in `range(low, high)`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: When the graph runs: some are not (names
+            `name` and the first of them).
+    """
+
+    def check(flat: tf.Tensor) -> tf.Tensor:
+        # `high` may be 2^63.
+        outside = tf.logical_or(flat < low, flat > high - 1)
+        if padding_id is not None:
+            outside = tf.logical_and(outside, flat != padding_id)
+
+        def refuse() -> tf.Tensor:
+            message = f"The ids of {name} must be in [{low}, {high}), got"
+            wrong = tf.boolean_mask(flat, outside)
+            return after(tf.debugging.Assert(False, [message, wrong]), flat)
+
+        # Finding the wrong ids takes longer than finding that there are some.
+        return tf.cond(tf.reduce_any(outside), refuse, lambda: flat)
+
+    return map_flat(check, ids)
+
+
 def float_source(ids: Any) -> tf.DType | None:
     """Returns the dtype of floats that a graph casts to `ids`, or None."""
     if not isinstance(ids, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):

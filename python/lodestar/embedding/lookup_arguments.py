@@ -8,11 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_count, check_integer
+from lodestar._checks import check_count, check_flag, check_integer
 from lodestar._typing import AnyTensor
 from lodestar.embedding.policies import SharedRows
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
+from lodestar.ops.embedding_collection_ops import FeatureAttrs
 
 _NUM_SHARDS = "LODESTAR_NUM_SHARDS"
 _MAX_SHARDS = 4096
@@ -123,6 +124,42 @@ def check_bags(
             f"`default_id`={default_id}, which replaces empty bags, needs a "
             "`combiner`."
         )
+
+
+def check_padding_counts(
+    value: Any,
+    combiner: str | None,
+    padding_id: int | None,
+    default_id: int | None,
+) -> bool:
+    """Returns `padding_counts`; ValueError without what it needs."""
+    counts = check_flag("padding_counts", value)
+    if counts and (
+        combiner != "mean" or padding_id is None or default_id is not None
+    ):
+        raise ValueError(
+            "`padding_counts` needs combiner='mean', a `padding_id` and no "
+            f"`default_id`, got combiner={combiner!r}, padding_id={padding_id} "
+            f"and default_id={default_id}."
+        )
+    return counts
+
+
+def feature_attrs(
+    combiner: str | None,
+    padding_id: int | None,
+    default_id: int | None,
+    padding_counts: Any,
+) -> FeatureAttrs:
+    """Returns the attributes of a lookup, after checking `padding_counts`."""
+    counts = check_padding_counts(
+        padding_counts, combiner, padding_id, default_id
+    )
+    return FeatureAttrs(
+        combiner="sum" if counts else combiner,
+        padding_id=padding_id,
+        default_id=default_id,
+    )
 
 
 def refuse_sizes(name: str, argument: str, *given: Any) -> None:

@@ -157,10 +157,15 @@ class MaxRows(_Policy):
     Args:
         n: Maximum number of rows, at least 1.
         policy: `"lru"` or `"lfu"`.
+        when_full: `"evict"`, or `"raise"`: a call with more new ids than there is
+            room for raises a tf.errors.FailedPreconditionError with the name of
+            the table, and changes nothing. Not for tables on several devices or
+            workers.
     """
 
     n: int
     policy: str = "lru"
+    when_full: str = "evict"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MaxRows")
@@ -168,10 +173,17 @@ class MaxRows(_Policy):
             raise ValueError(
                 f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
             )
+        if self.when_full not in ("evict", "raise"):
+            raise ValueError(
+                f"`when_full`={self.when_full!r} of MaxRows is not 'evict' or "
+                "'raise'."
+            )
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
-        return {"max_rows": int(self.n), "max_rows_policy": self.policy}
+        # The latter has no `when_full`.
+        full = {} if self.when_full == "evict" else {"when_full": "raise"}
+        return {"max_rows": int(self.n), "max_rows_policy": self.policy, **full}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -191,6 +203,28 @@ class MinNorm(_Policy):
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"min_norm": float(self.x)}
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
+@dataclasses.dataclass(frozen=True)
+class MinFrequency(_Policy):
+    """Evicts rows with a frequency below `n`, when `evict()` is called.
+
+    The frequency of a row is the number of steps that used it, or of occurrences
+    under `MinCount(unit="occurrence")`, reduced by `decay_frequencies`.
+
+    Args:
+        n: Frequency of the rows to keep, at least 1.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        check_count("n", self.n, 1, owner="MinFrequency")
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
+        return {"min_frequency": int(self.n)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -217,7 +251,7 @@ class SharedRows(_Policy):
 
 
 Admission = MinCount | CountingBloom
-Eviction = MaxAge | MaxRows | MinNorm
+Eviction = MaxAge | MaxRows | MinFrequency | MinNorm
 Evictions = Eviction | Sequence[Eviction] | None
 
 
@@ -249,9 +283,19 @@ def check_eviction(
         for policy in eviction
     )
     for policy in policies:
-        if not isinstance(policy, (MaxAge, MaxRows, MinNorm)):
+        if not isinstance(policy, Eviction):
             raise ValueError(
-                f"`{name}` must be MaxAge, MaxRows or MinNorm, got {policy!r}."
+                f"`{name}` must be MaxAge, MaxRows, MinFrequency or MinNorm, got "
+                f"{policy!r}."
+            )
+        if (
+            name == "policy"
+            and isinstance(policy, MaxRows)
+            and policy.when_full == "raise"
+        ):
+            raise ValueError(
+                f"`policy` must evict rows, got {policy!r}. Leave `when_full` "
+                "out."
             )
     if len({type(policy) for policy in policies}) < len(policies):
         raise ValueError(

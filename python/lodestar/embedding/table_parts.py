@@ -163,6 +163,11 @@ def _shares(policy: policies.Eviction, count: int) -> list[Any]:
             f"{policy!r} is below the number of parts, {count}. Each part "
             "needs room for at least one row."
         )
+    if policy.when_full == "raise" and count > 1:
+        raise NotImplementedError(
+            f"{policy!r} is not supported for a table in {count} parts, which "
+            "fill up one by one. Use when_full='evict', or a single device."
+        )
     whole, rest = divmod(policy.n, count)
     return [
         policies.MaxRows(whole + (i < rest), policy.policy)
@@ -291,6 +296,19 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
             ]
         )
     return results
+
+
+def frequencies(parts: Sequence[TablePart], ids: tf.Tensor) -> tf.Tensor:
+    """Returns the frequencies of `ids` of any shape."""
+    call = Call(
+        parts,
+        tf.reshape(ids, [-1]),
+        lambda part, own: [
+            part.call(gen_ops.lodestar_embedding_frequency, own)
+        ],
+    )
+    [(found,)] = by_id([call])
+    return tf.reshape(found, tf.shape(ids))
 
 
 def inspect(

@@ -209,6 +209,7 @@ class TableVariable(SavedState, _private.Variable):
     wrap_optimizer: Callable[[Any], Any]
     output_dim: int
     row_dtype: tf.DType
+    on_evict: Any
 
     def __init__(self, name: str, optimizer: Any = None):
         if optimizer is not None:
@@ -230,7 +231,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
         memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("output_dim", "row_dtype", "_table_name"):
+        for name in ("output_dim", "row_dtype", "_table_name", "on_evict"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
         made: dict[str, Any] = vars(copied)  # type: ignore[assignment]

@@ -240,6 +240,7 @@ def _table(
                 "salt": feature.salt,
                 "salt_word": feature.salt_word,
                 "padding_id": feature.padding_id,
+                "padding_counts": feature.padding_counts,
                 "default_id": feature.default_id,
                 "max_length": feature.max_length,
             }

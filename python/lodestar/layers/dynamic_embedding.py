@@ -124,16 +124,21 @@ class DynamicEmbedding(TableLayer):
         padding_id: An id to ignore: it has no row, reads as zeros, is not part
             of any bag and is False in the Keras mask.
         default_id: With a combiner: the id whose row an empty bag reads.
+        padding_counts: With `"mean"`: whether padding counts as rows of zeros,
+            as in Paddle.
         default_row: Row of missing ids, as in EmbeddingVariable.
         admission: Admission policy, as in EmbeddingVariable.
         eviction: Eviction policy, as in EmbeddingVariable.
+        on_evict: Function of evicted ids and rows, as in EmbeddingVariable.
+            Not saved: set `layer.table.on_evict` of a loaded layer.
         salt: String that separates this layer's ids from those of other layers
             on the same table.
         column: Column name in the hash of strings, as in `lodestar.hash_ids`.
+        ids: The valid ids as a pair (low, high), as in Feature.
         optimizer: Optimizer of the table, as in EmbeddingVariable.
         table: An EmbeddingVariable to share. Excludes `output_dim`,
             `embeddings_initializer`, `default_row`, `admission`, `eviction`,
-            `optimizer`, `seed` and `devices`.
+            `on_evict`, `optimizer`, `seed` and `devices`.
         grow: Whether training adds new ids.
         seed: Seed of the initial values, as in EmbeddingVariable; an explicit
             `name` also determines them.
@@ -169,11 +174,14 @@ class DynamicEmbedding(TableLayer):
         combiner: str | None = None,
         padding_id: int | None = None,
         default_id: int | None = None,
+        padding_counts: bool = False,
         default_row: Any = "zeros",
         salt: str | None = None,
         column: str | None = None,
+        ids: tuple[int, int] | None = None,
         admission: Any = None,
         eviction: Any = None,
+        on_evict: Any = None,
         optimizer: Any = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
@@ -202,6 +210,7 @@ class DynamicEmbedding(TableLayer):
             "default_row": default_row,
             "admission": admission,
             "eviction": eviction,
+            "on_evict": on_evict,
             "optimizer": optimizer,
             "seed": seed,
             "devices": devices,
@@ -223,6 +232,8 @@ class DynamicEmbedding(TableLayer):
             padding_id=padding_id,
             default_id=default_id,
             column=column,
+            ids=ids,
+            padding_counts=padding_counts,
         )
         assert self.feature.table is not None
         self.table: EmbeddingVariable = self.hold(self.feature.table)
@@ -250,13 +261,14 @@ class DynamicEmbedding(TableLayer):
         if training is None:
             training = self.table.infer_training()
         rows = self.table.lookup(
-            feature.table_ids(ids),
+            feature.table_ids(ids, f"layer `{self.name}`"),
             training=bool(training and self.trainable),
             weights=weights,
             combiner=feature.combiner,
             grow=self.grow,
             padding_id=feature.table_id(feature.padding_id),
             default_id=feature.table_id(feature.default_id),
+            padding_counts=feature.padding_counts,
         )
         rows = observed(Lookup(self, None, feature, ids, rows))
         return tf.cast(rows, self.compute_dtype)
@@ -301,6 +313,8 @@ class DynamicEmbedding(TableLayer):
             default_id=feature.default_id,
             salt=feature.salt,
             column=feature.column,
+            ids=feature.ids,
+            padding_counts=feature.padding_counts,
             grow=self.grow,
         )
         if not self._owns_table:

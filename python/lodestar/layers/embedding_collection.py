@@ -122,7 +122,7 @@ class EmbeddingCollection(TableLayer):
             collection_ops.FeatureAttrs(
                 name=key,
                 table=[feature.table is t for t in tables].index(True),
-                combiner=feature.combiner,
+                combiner="sum" if feature.padding_counts else feature.combiner,
                 salt=feature.salt_word,
                 padding_id=feature.padding_id,
                 default_id=feature.default_id,
@@ -218,7 +218,9 @@ class EmbeddingCollection(TableLayer):
             training = any([t.infer_training() for t in self._tables])
         training = bool(training and self.trainable)
         batches = [
-            _batch(name, feature, inputs[name], weights.get(name))
+            _pooled(
+                feature, _batch(name, feature, inputs[name], weights.get(name))
+            )
             for name, feature in self._features
         ]
         rows: dict[int, tf.Tensor] = {}
@@ -389,6 +391,8 @@ class EmbeddingCollection(TableLayer):
                 "default_id": feature.default_id,
                 "max_length": feature.max_length,
                 "column": feature.column,
+                "ids": feature.ids,
+                "padding_counts": feature.padding_counts,
                 "expected_rows": feature.expected_rows,
                 "expected_ids": feature.expected_ids,
             }
@@ -500,6 +504,7 @@ class _Batch(NamedTuple):
 
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
     ids = feature.to_ids(ids, f"inputs[{name!r}]")
+    ids = feature.in_range(ids, f"feature `{name}`")
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
     if feature.combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError(
@@ -521,4 +526,17 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
         raise ValueError(f"Feature {name!r}: {error}") from None
     return _Batch(
         collection_ops.FeatureInputs(ids, None, weights), lambda rows: rows
+    )
+
+
+def _pooled(feature: Feature, batch: _Batch) -> _Batch:
+    """Returns a batch whose results are as `padding_counts` wants them."""
+    if not feature.padding_counts:
+        return batch
+    inputs, restore = batch
+    return _Batch(
+        inputs,
+        lambda sums: restore(
+            bags_lib.mean_with_padding(sums, *inputs, feature.max_length)
+        ),
     )

@@ -9,11 +9,14 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_count, check_text, is_number
+from lodestar._checks import check_count, check_text, is_integer, is_number
 from lodestar._typing import AnyTensor
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.lookup_arguments import check_bags
+from lodestar.embedding.lookup_arguments import (
+    check_bags,
+    check_padding_counts,
+)
 from lodestar.ops import id_hash
 
 
@@ -35,9 +38,14 @@ class Feature:
         padding_id: An id, before salting, to ignore.
         default_id: With a combiner: the id, before salting, whose row an empty
             bag reads. None reads zeros.
+        padding_counts: With `"mean"`: whether padding counts as rows of zeros,
+            as in Paddle.
         max_length: Truncates each bag to its first `max_length` ids. Without a
             combiner it truncates the innermost axis, unless that is the batch.
         column: Column name in the hash of strings, as in `lodestar.hash_ids`.
+        ids: The valid ids, before salting, as a pair (low, high), which means
+            `range(low, high)`. Other ids, except `padding_id`, are an error of
+            each lookup. Not for strings.
         output_dim: Embedding dimension of a table for this feature alone.
         embeddings_initializer: With `output_dim`: initializer of its table.
         optimizer: With `output_dim`: optimizer of its table.
@@ -58,6 +66,8 @@ class Feature:
     max_length: int | None = None
     _: dataclasses.KW_ONLY
     column: str | None = None
+    ids: tuple[int, int] | None = None
+    padding_counts: bool = False
     output_dim: int | None = None
     embeddings_initializer: Any = "uniform"
     optimizer: Any = None
@@ -88,7 +98,9 @@ class Feature:
                 "combined with `table`. Pass them to the table: "
                 "lodestar.EmbeddingVariable(output_dim, optimizer=...)."
             )
-        check_bags(self.combiner, self.padding_id, self.default_id)
+        bags = self.combiner, self.padding_id, self.default_id
+        check_bags(*bags)
+        check_padding_counts(self.padding_counts, *bags)
         for name in ("expected_rows", "expected_ids"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
@@ -99,6 +111,8 @@ class Feature:
         check_text("column", self.column)
         if self.max_length is not None:
             check_count("max_length", self.max_length)
+        if self.ids is not None:
+            object.__setattr__(self, "ids", _id_range(self.ids))
 
     def with_table(self, name: str) -> "Feature":
         """Returns the feature with its table, creating it as `name` if needed."""
@@ -130,12 +144,18 @@ class Feature:
     def to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
         """Converts `ids` to int64, hashing strings; errors call them `name`."""
         return ids_lib.to_int64(
-            ids, strings=True, column=self.column, name=name
+            ids, strings=self.ids is None, column=self.column, name=name
         )
 
-    def table_ids(self, ids: Any) -> AnyTensor:
+    def in_range(self, ids: AnyTensor, owner: str) -> AnyTensor:
+        """Returns `ids`, after checking their range; errors name `owner`."""
+        if self.ids is None:
+            return ids
+        return ids_lib.check_range(ids, *self.ids, self.padding_id, owner)
+
+    def table_ids(self, ids: Any, owner: str = "a feature") -> AnyTensor:
         """Returns the ids under which the table stores `ids`."""
-        return id_hash.salted(self.to_ids(ids), self.salt)
+        return id_hash.salted(self.in_range(self.to_ids(ids), owner), self.salt)
 
     @property
     def salt_word(self) -> int | None:
@@ -159,6 +179,21 @@ class Feature:
         if rank < 2:
             return ids
         return ids[(*[slice(None)] * (rank - 1), slice(self.max_length))]
+
+
+def _id_range(ids: Any) -> tuple[int, int]:
+    """Returns `ids` as (low, high); ValueError unless it is a range of int64."""
+    pair = tuple(ids) if isinstance(ids, (list, tuple)) else ()
+    if not (
+        len(pair) == 2
+        and all(map(is_integer, pair))
+        and -(2**63) <= pair[0] < pair[1] <= 2**63
+    ):
+        raise ValueError(
+            "`ids` must be a pair (low, high) of 64-bit integers with low < "
+            f"high, got {ids!r}."
+        )
+    return int(pair[0]), int(pair[1])
 
 
 def to_features(features: Any) -> dict[str, Feature]:

@@ -424,3 +424,12 @@ class IdTable(SavedResource):
         """Returns the number of keys and buckets, an int64 scalar."""
         size = gen_ops.lodestar_id_table_size(handle=self.resource_handle)
         return size + self._num_oov_buckets
+
+    def memory_used(self) -> tf.Tensor:
+        """Returns the bytes of the keys and ids, an int64 scalar.
+
+        Includes the copy in GPU memory once a lookup has made it.
+        """
+        return gen_ops.lodestar_id_table_memory_used(
+            handle=self.resource_handle
+        )

@@ -148,7 +148,7 @@ class DataFeedDesc:
             pipe_command=shlex.join(self.pipe_command or ["cat"]),
         )
         for column in self.schema:
-            _check_expressible(column)
+            check_expressible(column)
             dense = column.kind != "sparse"
             message.multi_slot_desc.slots.add(
                 name=column.name,
@@ -167,7 +167,8 @@ def _column(slot: Any) -> Column:
     if shape.count(-1) > 1:
         raise ValueError(
             f"Column {slot.name!r}: `shape` must have at most one -1, the batch "
-            f"size, got {shape}."
+            f"size, got {shape}: a file has the number of values of a sample, "
+            "but not its other sizes."
         )
     return Column.dense(
         slot.name,
@@ -177,7 +178,8 @@ def _column(slot: Any) -> Column:
     )
 
 
-def _check_expressible(column: Column) -> None:
+def check_expressible(column: Column) -> None:
+    """Raises ValueError unless a DataFeedDesc can express `column`."""
     problem = None
     if column.kind == "one_hot":
         problem = "a one-hot column"

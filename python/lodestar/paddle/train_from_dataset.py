@@ -28,7 +28,7 @@ def train_from_dataset(
     """Trains one epoch over files with threads, like Paddle's function.
 
     This is `lodestar.train.fit` with `threads`, and it prints metrics
-    periodically.
+    periodically. With `fetch` it also prints the time of the epoch at its end.
 
     >>> data = lodestar.data.open_dataset("log/20260130/*.txt", "schema.yaml")
     >>> metrics = lodestar.paddle.train_from_dataset(model, data, fetch=["loss", "auc"])
@@ -106,7 +106,11 @@ def train_from_dataset(
         epochs=1,
         steps=None,
     )
+    begin = time.perf_counter()
     history = loop.train(steps, callbacks, range(1)).history
+    if fetch is not None and on_period is None:
+        seconds = time.perf_counter() - begin
+        print(f"epoch: {steps.done} steps in {seconds:.1f} s", flush=True)
     if debug:
         steps.step.print_times(steps.done)
     return {name: value for name, (value,) in history.items()}

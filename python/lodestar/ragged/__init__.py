@@ -1,5 +1,6 @@
 """Nested sequences of variable length, and conversions."""
 
 from lodestar.ragged.lod_tensor import LoDTensor
+from lodestar.ragged.sparse_csr import csr_to_sparse, sparse_to_csr
 
-__all__ = ["LoDTensor"]
+__all__ = ["LoDTensor", "csr_to_sparse", "sparse_to_csr"]

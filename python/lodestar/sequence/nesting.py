@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from lodestar._checks import after
-from lodestar.ops import symbolic_build
+from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import nested
 
@@ -23,6 +23,20 @@ def check_level(name: str, level: int, num_levels: int) -> int:
             f"{level!r}."
         )
     return num_levels - 1 if level == -1 else int(level)
+
+
+def rows_of_units(
+    splits: Sequence[tf.Tensor], level: int
+) -> tuple[tf.Tensor, int]:
+    """Returns the offsets of the rows of each unit of a level, and its index.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    level = check_level("level", level, len(splits))
+    if level + 1 == len(splits):
+        return splits[level], level
+    return lod_ops.lod_to_absolute(splits)[level], level
 
 
 def flatten(

@@ -19,9 +19,10 @@ def pad(
     pad_value: TensorLike | None = None,
     maxlen: int | None = None,
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pads each innermost sequence at its end to T steps, like Paddle's `sequence_pad`.
+    """Pads each sequence of a level to T steps, like Paddle's `sequence_pad`.
 
     Unlike in Paddle, the default T is at least 1. `unpad` restores the sequences. The
     padded tensor carries its Keras mask, so that recurrent layers, attention and other
@@ -46,22 +47,24 @@ def pad(
         maxlen: T, a number or an int64 or int32 scalar. Defaults to the longest
             length, but at least 1, because recurrent layers need a step. With a
             number, T is static.
+        level: The level whose units become rows of the result, each with all of
+            its rows: 0 for the outermost; -1 is the last.
         name: Name of the op.
 
     Returns:
         The padded rows `[B, T, ...]` and the int64 lengths `[B]` of the
-        innermost sequences. Differentiable in x and `pad_value`. The mask of the
+        sequences. Differentiable in x and `pad_value`. The mask of the
         padded rows, bool `[B, T]`, is False for padding.
 
     Raises:
         TypeError: x has another type or dtype, `pad_value` another dtype, or
             `maxlen` is a tensor of another dtype.
-        ValueError: x has no level, `pad_value` does not fit its dtype, or
+        ValueError: x has no such level, `pad_value` does not fit its dtype, or
             `maxlen` is not a scalar or negative.
         tf.errors.InvalidArgumentError: A sequence is longer than `maxlen`
             (names it), `pad_value` has another shape, or splits are invalid.
     """
-    padded, lengths, mask = _pad(x, pad_value, maxlen, name=name)
+    padded, lengths, mask = _pad(x, pad_value, maxlen, level=level, name=name)
     # For KerasTensors; `_pad` sets the mask of tensors.
     _private.set_keras_mask(padded, mask)
     return padded, lengths
@@ -73,15 +76,16 @@ def _pad(
     pad_value: TensorLike | None,
     maxlen: int | None,
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the results of `pad` and the mask."""
     rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_pad"):
+        units, _ = nesting.rows_of_units(splits, level)
         if maxlen is None:
-            longest = tf.reduce_max(splits[-1][1:] - splits[-1][:-1])
-            maxlen = tf.maximum(longest, 1)
-        padded, lengths = padding.to_padded(rows, splits[-1], pad_value, maxlen)
+            maxlen = tf.maximum(tf.reduce_max(units[1:] - units[:-1]), 1)
+        padded, lengths = padding.to_padded(rows, units, pad_value, maxlen)
         mask = tf.sequence_mask(lengths, tf.shape(padded, tf.int64)[1])
         mask = tf.ensure_shape(mask, padded.shape[:2])
         _private.set_keras_mask(padded, mask)
@@ -94,6 +98,7 @@ def unpad(
     lengths: TensorLike,
     like: None = None,
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> tf.RaggedTensor: ...
 
@@ -104,6 +109,7 @@ def unpad(
     lengths: TensorLike,
     like: Nested,
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> Nested: ...
 
@@ -114,6 +120,7 @@ def unpad(
     lengths: TensorLike,
     like: tf.RaggedTensor | LoDTensor | None = None,
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> tf.RaggedTensor | LoDTensor:
     """Takes the first `lengths[b]` steps of each row b, like Paddle's `sequence_unpad`.
@@ -124,8 +131,10 @@ def unpad(
     Args:
         padded: `[B, T, ...]` of a float, integer, bool or string dtype.
         lengths: int64 or int32 `[B]`, each 0 to T.
-        like: RaggedTensor or LoDTensor with B innermost sequences, such as the
+        like: RaggedTensor or LoDTensor with B sequences of `level`, such as the
             input of `pad`. The result gets its kind and upper levels.
+        level: The `level` of `pad`. If `like` has levels below it, its sequences
+            must have the given lengths, and the result gets those levels, too.
         name: Name of the op.
 
     Returns:
@@ -135,20 +144,37 @@ def unpad(
     Raises:
         TypeError: `padded` or `lengths` has another dtype, or `like` another
             type.
-        ValueError: `padded` has a rank below 2, or `lengths` is not a vector.
+        ValueError: `padded` has a rank below 2, `lengths` is not a vector, or
+            `like` has no such level.
         tf.errors.InvalidArgumentError: There are not B lengths, one is outside
-            [0, T] (names it), or `like` does not have B innermost sequences.
+            [0, T] (names it), or `like` does not have B sequences or, with levels
+            below `level`, has others.
     """
-    if like is not None:
-        _, (*above, last) = nesting.flatten("like", like)
     with tf.name_scope(name or "sequence_unpad"):
         rows, splits = padding.from_padded(padded, as_integers(lengths))
         if like is None:
             return tf.RaggedTensor.from_row_splits(rows, splits, validate=False)
-        check = tf.debugging.assert_equal(
-            tf.size(last),
-            tf.size(splits),
-            "`like` must have as many innermost sequences as `padded` has rows",
-        )
-        splits = after(check, splits)
-        return nesting.pack_like(like, rows, (*above, splits))
+        _, levels = nesting.flatten("like", like)
+        units, level = nesting.rows_of_units(levels, level)
+        checks = [
+            tf.debugging.assert_equal(
+                tf.size(units),
+                tf.size(splits),
+                "`like` must have as many sequences as `padded` has rows",
+            )
+        ]
+        below = levels[level + 1 :]
+        if below:
+            splits = after(checks, splits)
+            checks = [
+                tf.debugging.assert_equal(
+                    splits[1:] - splits[:-1],
+                    units[1:] - units[:-1],
+                    "`lengths` must be those of the sequences of `like`, which "
+                    "has levels below `level`",
+                )
+            ]
+            rows = after(checks, rows)
+            return nesting.pack_like(like, rows, levels)
+        splits = after(checks, splits)
+        return nesting.pack_like(like, rows, (*levels[:level], splits))

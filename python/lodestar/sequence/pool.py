@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of
 from lodestar._typing import TensorLike
-from lodestar.ops import lod_ops, sequence_ops
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -107,11 +107,9 @@ def pool(
             f"`with_index` requires combiner 'max', got {combiner!r}."
         )
     values, splits = nesting.flatten("x", x, _DTYPES)
-    level = nesting.check_level("level", level, len(splits))
+    row_splits, level = nesting.rows_of_units(splits, level)
     with tf.name_scope(name or "sequence_pool"):
-        above, row_splits = splits[:level], splits[level]
-        if level + 1 < len(splits):
-            row_splits = lod_ops.lod_to_absolute(splits)[level]
+        above = splits[:level]
         pooled, index = sequence_ops.sequence_pool(
             values,
             row_splits,

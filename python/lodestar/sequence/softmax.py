@@ -10,8 +10,8 @@ from lodestar.sequence.nesting import Nested
 
 
 @takes_keras_tensors
-def softmax(x: Nested, *, name: str | None = None) -> Nested:
-    """Applies the softmax to each column of each innermost sequence.
+def softmax(x: Nested, level: int = -1, *, name: str | None = None) -> Nested:
+    """Applies the softmax to each column of each sequence of a level.
 
     Paddle's `sequence_softmax` only takes rows of one number.
 
@@ -23,6 +23,8 @@ def softmax(x: Nested, *, name: str | None = None) -> Nested:
             with rows `[N, ...]`. 16-bit floats are computed in float32. The
             maximum of a sequence is subtracted first, so numbers of any size
             are fine. -infinity, a masked row, gives 0.
+        level: The level whose units are normalized, each over all of its rows: 0
+            for the outermost; -1 is the last.
         name: Name of the op.
 
     Returns:
@@ -31,10 +33,11 @@ def softmax(x: Nested, *, name: str | None = None) -> Nested:
 
     Raises:
         TypeError: x has another type or dtype.
-        ValueError: x has no level.
+        ValueError: x has no such level.
         tf.errors.InvalidArgumentError: Splits are invalid.
     """
     values, splits = nesting.flatten("x", x, FLOAT_DTYPES)
     with tf.name_scope(name or "sequence_softmax"):
-        rows = sequence_ops.sequence_softmax(values, splits[-1])
+        row_splits, _ = nesting.rows_of_units(splits, level)
+        rows = sequence_ops.sequence_softmax(values, row_splits)
         return nesting.pack_like(x, rows, splits)

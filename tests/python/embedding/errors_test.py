@@ -291,7 +291,7 @@ CALLS = {
     ),
     "policy as text": (
         lambda t: t.evict("all"),
-        "`policy` must be MaxAge, MaxRows or MinNorm, got 'all'",
+        "`policy` must be MaxAge, MaxRows, MinFrequency or MinNorm, got 'all'",
     ),
     "rate": (
         lambda t: t.decay_frequencies(1.5),

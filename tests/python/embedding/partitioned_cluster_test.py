@@ -64,6 +64,22 @@ path = tf.train.Checkpoint(t=there).write(sys.argv[1])
 again = lodestar.EmbeddingVariable(4, **options)
 tf.train.Checkpoint(t=again).read(path).assert_consumed()
 assert_same(again, here)
+kept = []
+there.on_evict = lambda *evicted: kept.append(evicted)
+here_step = int(here.step)
+for evict in (there.evict, tf.function(there.evict, autograph=False)):
+    again.load_rows(there.export())
+    for table in (again, there):
+        table.set_step(here_step + 100 - len(kept))
+    policy = lodestar.MinFrequency(2 + len(kept))
+    wanted = again.evict(policy, return_rows=True)
+    found = evict(policy, return_rows=True)
+    for a, b, c in zip(wanted, found, kept[-1], strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, c)
+    assert len(kept[-1][0]) > 0
+assert_same(there, again)
+there.load_rows(here.export())
 module = tf.Module()
 module.t = there
 try:

@@ -87,3 +87,11 @@ def test_strings_stay_on_the_cpu():
         table = lodestar.lookup.IdTable(["a", "b"])
         assert table.lookup(["b", "c"]).numpy().tolist() == [1, -1]
     assert table.resource_handle.device.endswith("CPU:0")
+
+
+def test_memory_of_the_copy_is_counted():
+    cpu, gpu = pair(range(1000))
+    assert gpu.memory_used() == cpu.memory_used()
+    gpu.lookup([1])
+    copied = int(gpu.memory_used() - cpu.memory_used())
+    assert 24 * 1000 <= copied <= 80 * 1000

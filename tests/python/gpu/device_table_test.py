@@ -191,8 +191,13 @@ def test_rows_go_in_and_out(devices, rng):
 
 @pytest.mark.parametrize(
     "eviction",
-    [lodestar.MaxRows(20), lodestar.MaxAge(1), lodestar.MinNorm(0.06)],
-    ids=["rows", "age", "norm"],
+    [
+        lodestar.MaxRows(20),
+        lodestar.MaxAge(1),
+        lodestar.MinNorm(0.06),
+        lodestar.MinFrequency(3),
+    ],
+    ids=["rows", "age", "norm", "frequency"],
 )
 def test_eviction(rng, eviction):
     # On one device, where the limit is for the whole table.
@@ -210,6 +215,46 @@ def test_eviction(rng, eviction):
     a, b = cpu.stats(), gpu.stats()
     for name in ("rows", "inserts", "evicted", "hits", "misses", "refused"):
         assert a[name] == b[name], name
+
+
+def test_evicted_rows_are_returned(rng, devices):
+    kept = []
+    cpu, gpu = pair(devices, on_evict=lambda *evicted: kept.append(evicted))
+    for step in range(3):
+        ids = rng.integers(0, 60, (25,))
+        for t in (cpu, gpu):
+            t.set_step(step)
+            t.lookup(ids, training=True)
+    for policy in (lodestar.MinFrequency(2), lodestar.MaxRows(3)):
+        for a, b in zip(
+            cpu.evict(policy, return_rows=True),
+            gpu.evict(policy, return_rows=True),
+        ):
+            np.testing.assert_array_equal(a, b)
+        for a, b in zip(*kept):
+            np.testing.assert_array_equal(a, b)
+        kept.clear()
+    assert_same(cpu, gpu)
+
+
+def test_a_full_table_raises(rng):
+    cpu, gpu = pair(
+        ["/GPU:0"], eviction=lodestar.MaxRows(20, when_full="raise")
+    )
+    for t in (cpu, gpu):
+        t.lookup(tf.range(15, dtype=tf.int64), training=True)
+        for call in (
+            lambda t=t: t.lookup(np.arange(10, 24), training=True),
+            lambda t=t: t.lookup(
+                [np.arange(10, 24)], combiner="sum", training=True
+            ),
+        ):
+            with pytest.raises(
+                tf.errors.FailedPreconditionError,
+                match="is full: it has 15 of at most 20 rows, and the call has 9",
+            ):
+                call()
+    assert_same(cpu, gpu)
 
 
 ADMISSIONS = {

@@ -321,6 +321,21 @@ def test_tensorflow_ops_accept_the_handle():
         )
 
 
+@pytest.mark.parametrize("keys", [[f"key {i}" for i in range(9999)], None])
+def test_memory_used(keys):
+    keys = list(range(9999)) if keys is None else keys
+    dtype = tf.string if isinstance(keys[0], str) else tf.int64
+    empty = IdTable([], key_dtype=dtype)
+    table = IdTable(keys, key_dtype=dtype)
+    assert empty.memory_used().dtype == tf.int64
+    assert int(empty.memory_used()) < 1000
+    # An integer takes 32 bytes; a string 10.7, its own bytes, and two numbers.
+    per_key = int(table.memory_used()) / len(keys)
+    assert 16 <= per_key <= 40
+    used = tf.function(table.memory_used)()
+    assert used.shape == [] and int(used) == int(table.memory_used())
+
+
 def test_static_shapes():
     def check(table, handle, keys, values):
         ids = gen_ops.lodestar_id_table_find(

@@ -158,3 +158,105 @@ def test_its_config():
     assert type(again) is BatchAUC
     assert again.get_config() == metric.get_config()
     assert (again.name, again.dtype) == ("auc", "float64")
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_recent_batches_are_pooled(wrap, weighted):
+    metric = BatchAUC(dtype="float64", slide_steps=3, num_thresholds=100)
+    specs = [tf.TensorSpec([None], "float32")] * 3
+    update = metric.update_state
+    if wrap is tf.function:
+        update = tf.function(update, input_signature=specs)
+    rng = np.random.default_rng(7)
+    seen = []
+    for size in (5, 40, 1, 0, 33, 64, 2):
+        labels = rng.integers(0, 2, size).astype(np.float32)
+        # In the middle of a bucket, except 0 and 1.
+        scores = rng.choice([0, 1, *(np.arange(100) + 0.5) / 100], size)
+        scores = scores.astype(np.float32)
+        weights = rng.integers(0, 4, size).astype(np.float32)
+        if not weighted:
+            weights[:] = 1
+        update(labels, scores, weights)
+        seen.append((labels, np.floor(scores * 100), weights))
+        recent = [np.concatenate(column) for column in zip(*seen[-3:])]
+        with np.errstate(invalid="ignore"):  # without a pair
+            wanted = formula(*recent)
+        assert float(metric.result()) == pytest.approx(wanted, nan_ok=True)
+    metric.reset_state()
+    assert np.isnan(metric.result())
+
+
+def test_scores_of_several_batches_are_compared():
+    metric = BatchAUC(dtype="float64", slide_steps=2)
+    metric.update_state([1, 1], [0.9, 0.2])
+    assert np.isnan(metric.result())  # no pair yet
+    metric.update_state([0, 0], [0.1, 0.5])
+    assert float(metric.result()) == 0.75
+    metric.update_state([1], [0.05])  # the first batch leaves
+    assert float(metric.result()) == 0.0
+
+
+@pytest.mark.parametrize("options", [{}, {"slide_steps": 1}])
+def test_from_softmax(options):
+    metric = BatchAUC(dtype="float64", from_softmax=True, **options)
+    scores = np.array([0.1, 0.4, 0.35, 0.8])
+    pairs = np.stack([1 - scores, scores], -1)
+    assert float(metric([[0], [0], [1], [1]], pairs)) == 0.75
+    with pytest.raises(
+        ValueError, match=r"must have shape \[..., 2\] .* \(4,\)"
+    ):
+        metric.update_state([0, 0, 1, 1], scores)
+    update = tf.function(
+        metric.update_state,
+        input_signature=[tf.TensorSpec([None]), tf.TensorSpec(None)],
+    )
+    update(tf.constant([0.0, 1]), tf.constant(pairs[:2], tf.float32))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have shape"):
+        update(tf.constant([0.0]), tf.ones([1, 3]))
+
+
+def test_scores_out_of_range():
+    metric = BatchAUC(slide_steps=2)
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"(?s)must be in \[0, 1\]"
+        ):
+            metric.update_state([0, 1], [0.5, wrong])
+    assert float(metric([0, 1], [0.5, 0.6])) == 1.0
+
+
+def test_config_of_all_options():
+    metric = BatchAUC(slide_steps=3, num_thresholds=9, from_softmax=True)
+    again = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert again.get_config() == metric.get_config()
+    assert again.variables[0].shape == (3, 2, 10)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"slide_steps": 0}, "`slide_steps` must be an integer of at least 1"),
+        ({"num_thresholds": 0}, "`num_thresholds` must be an integer"),
+        ({"from_softmax": 1}, "`from_softmax`=1 is not a Python bool"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        BatchAUC(**options)
+
+
+def test_a_model_with_two_outputs_per_sample():
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(2, activation="softmax")]
+    )
+    model.compile(
+        keras.optimizers.SGD(0.5),
+        "sparse_categorical_crossentropy",
+        metrics=[BatchAUC(slide_steps=4, from_softmax=True)],
+    )
+    history = model.fit(x, y, batch_size=8, epochs=5, verbose=0).history
+    assert history["batch_auc"][-1] > 0.9

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -159,6 +160,9 @@ def test_fetched_values_are_printed_with_labels(files, capsys):
         print_period=10,
     )
     lines = capsys.readouterr().out.splitlines()
+    last = lines.pop()
+    assert re.fullmatch(r"epoch: \d+ steps in \d+\.\d s", last)
+    assert int(last.split()[1]) == int(model.optimizer.iterations) >= 40
     starts = [f"step {n}: the loss 0." for n in (10, 20, 30, 40)]
     assert [line[: len(starts[0])] for line in lines] == starts
     assert all(", mean of the hidden layer 0." in line for line in lines)

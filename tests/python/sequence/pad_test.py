@@ -291,7 +291,7 @@ def test_invalid_arguments_are_refused():
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             unpad(padded, lengths)
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="many innermost sequences"
+        tf.errors.InvalidArgumentError, match="many sequences as"
     ):
         unpad(padded, [1, 1], like=tf.ragged.constant([[1]]))
 

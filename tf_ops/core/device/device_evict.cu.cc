@@ -36,10 +36,10 @@ __global__ void FindVictimsKernel(EvictCall call) {
   const bool old = call.policy.max_age >= 0 &&
                    IsOlder(meta.last_seen, call.now, call.policy.max_age);
   const bool goes =
-      may_go &&
-      (old || (call.policy.min_norm > 0.0f &&
-               IsShorter(reinterpret_cast<const T*>(call.rows.values(row)),
-                         call.dim, call.policy.min_norm)));
+      may_go && (old || meta.frequency < call.policy.min_frequency ||
+                 (call.policy.min_norm > 0.0f &&
+                  IsShorter(reinterpret_cast<const T*>(call.rows.values(row)),
+                            call.dim, call.policy.min_norm)));
   const uint32_t victim = TakePlaces(goes, call.counts);
   if (goes) call.victims[victim] = meta.id;
   const bool left = may_go && !goes && call.by_order;
@@ -80,7 +80,7 @@ Status DeviceStore::FindVictims(const DeviceStream& on,
                                 const EvictionPolicy& policy, int64_t excess,
                                 DeviceArray<int64_t>* victims, int64_t* count) {
   *count = 0;
-  const bool by_rule = policy.min_norm > 0.0f || policy.max_age >= 0;
+  const bool by_rule = policy.scans_rows() || policy.max_age >= 0;
   if (!by_rule && excess <= 0) return Status();
   constexpr const char* kFor = "rows to evict";
   const int64_t rows_before = fetched_->high_water;
@@ -135,8 +135,9 @@ Status DeviceStore::FindVictims(const DeviceStream& on,
   return Status();
 }
 
-Status DeviceStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
-                          const Execution& execution) {
+Status DeviceStore::EvictRows(const EvictionPolicy& policy,
+                              const AllocateEvicted& allocate, int64_t* evicted,
+                              const Execution& execution) {
   const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
@@ -146,8 +147,9 @@ Status DeviceStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
       policy.max_rows > 0 ? rows_bound_ - policy.max_rows : 0;
   DeviceArray<int64_t> victims;
   LODESTAR_RETURN_IF_ERROR(FindVictims(on, policy, excess, &victims, evicted));
-  LODESTAR_RETURN_IF_ERROR(
-      RemoveLocked(on, {victims.data(), *evicted, nullptr}, true));
+  const Ids gone = {victims.data(), *evicted, nullptr};
+  if (allocate) LODESTAR_RETURN_IF_ERROR(CopyVictims(on, gone, allocate));
+  LODESTAR_RETURN_IF_ERROR(RemoveLocked(on, gone, true));
   if (policy.max_age >= 0) {
     LODESTAR_RETURN_IF_ERROR(admission_.Forget(on, policy.max_age, step()));
   }

@@ -313,6 +313,9 @@ Status DeviceStore::PlanInsert(const DeviceStream& on, const Ids& ids,
   LODESTAR_RETURN_IF_ERROR(admission_.PlanIds(
       on, ids, options.skipped, plan->refs.data(), plan->call, &admission));
   const int64_t excess = binds ? rows_bound_ + admission.num_admitted - cap : 0;
+  if (excess > 0 && eviction().raise_when_full) {
+    return TableIsFull(policies(), rows_bound_, admission.num_admitted);
+  }
   if (excess > 0) {
     // Refuses the ids with the smallest mixed ids.
     LODESTAR_RETURN_IF_ERROR(SortPairs(on, admission.num_admitted, 64,

@@ -481,6 +481,26 @@ Status DeviceStore::ReadRowsLocked(const DeviceStream& on, const Ids& ids,
   return FindLocked(on, call, rows);
 }
 
+Status DeviceStore::CopyVictims(const DeviceStream& on, const Ids& victims,
+                                const AllocateEvicted& allocate) const {
+  EvictedRows copies;
+  LODESTAR_RETURN_IF_ERROR(allocate(victims.size, &copies));
+  if (victims.size == 0) return Status();
+  constexpr const char* kFor = "evicted rows";
+  DeviceArray<char> rows;
+  LODESTAR_RETURN_IF_ERROR(
+      rows.Allocate(on.memory, victims.size * row_bytes(), kFor));
+  FindCall call = find_call(victims, nullptr, Missing());
+  call.counts = false;
+  LODESTAR_RETURN_IF_ERROR(FindLocked(on, call, rows.data()));
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(copies.ids, victims.data,
+                                    victims.size * sizeof(int64_t),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  LODESTAR_CUDA_TRY(cudaMemcpyAsync(copies.rows, rows.data(), rows.bytes(),
+                                    cudaMemcpyDeviceToHost, on.stream));
+  return CudaStatus(cudaStreamSynchronize(on.stream), kFor);
+}
+
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
                                  const Bags& bags, const Missing& missing,
                                  bool counts, uint64_t* sources,

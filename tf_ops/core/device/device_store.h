@@ -230,8 +230,9 @@ class DeviceStore final : public Table {
                 const Execution& on) override;
   Status Clear(const Execution& on) override;
   Status RemoveAll(const Execution& on) override;
-  Status Evict(const EvictionPolicy& policy, int64_t* evicted,
-               const Execution& on) override;
+  Status EvictRows(const EvictionPolicy& policy,
+                   const AllocateEvicted& allocate, int64_t* evicted,
+                   const Execution& on) override;
   // Does nothing: free memory is kept for new rows.
   Status Compact(int64_t* returned, const Execution&) override {
     *returned = 0;
@@ -455,6 +456,10 @@ class DeviceStore final : public Table {
   Status FindVictims(const DeviceStream& on, const EvictionPolicy& policy,
                      int64_t excess, DeviceArray<int64_t>* victims,
                      int64_t* count) LODESTAR_REQUIRES(mutex_);
+  // Copies the ids and rows to the host. Waits.
+  Status CopyVictims(const DeviceStream& on, const Ids& victims,
+                     const AllocateEvicted& allocate) const
+      LODESTAR_REQUIRES(mutex_);
   Status RemoveAllLocked(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   // list: the rows; null: the first `count`, without metadata.
   Status Download(const DeviceStream& on, const DeviceRows& rows,

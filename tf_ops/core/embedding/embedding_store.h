@@ -107,8 +107,8 @@ class EmbeddingStore final : public Table {
     }
   };
   // Creates rows in all of the tables or in none. Requires: the tables are
-  // different. Returns ResourceExhausted if out of memory; nothing has changed
-  // then.
+  // different. Returns ResourceExhausted if out of memory, and
+  // FailedPrecondition if a table is full and raises; nothing has changed then.
   static Status FindOrInsert(Span<const TableIds> in_tables,
                              const LookupOptions& options,
                              const ParallelFor* parallel);
@@ -197,8 +197,9 @@ class EmbeddingStore final : public Table {
   Status Clear(const Execution& on) override;
   Status RemoveAll(const Execution& on) override;
 
-  Status Evict(const EvictionPolicy& policy, int64_t* evicted,
-               const Execution& on) override;
+  Status EvictRows(const EvictionPolicy& policy,
+                   const AllocateEvicted& allocate, int64_t* evicted,
+                   const Execution& on) override;
   // Moves rows into the places of removed ones. Locks one shard at a time, for
   // no longer than a few thousand rows or one leaf of the index take. Returns
   // ResourceExhausted if there is no memory for a smaller leaf; rows moved

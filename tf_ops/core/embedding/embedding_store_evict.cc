@@ -37,7 +37,7 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
                                    const ParallelFor* parallel) const {
   const int64_t excess = policy.max_rows > 0 ? size() - policy.max_rows : 0;
   const bool by_norm = policy.min_norm > 0.0f;
-  if (!by_norm && excess <= 0 &&
+  if (!policy.scans_rows() && excess <= 0 &&
       (policy.max_age < 0 || FindOldest(policy.max_age, now, victims))) {
     return Status();
   }
@@ -66,6 +66,7 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
       if (c.key.last_seen == now && frequency > 0) return;
       if ((policy.max_age >= 0 &&
            IsOlder(c.key.last_seen, now, policy.max_age)) ||
+          frequency < policy.min_frequency ||
           (by_norm && shard.rows.Read(row, id, value) && is_shorter(value))) {
         (*victims)[s].push_back(row);
       } else if (excess > 0) {
@@ -106,8 +107,9 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
   return Status();
 }
 
-Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
-                             const Execution& on) try {
+Status EmbeddingStore::EvictRows(const EvictionPolicy& policy,
+                                 const AllocateEvicted& allocate,
+                                 int64_t* evicted, const Execution& on) try {
   *evicted = 0;
   ShardedRows& rows = table_.rows;
   rows.changes().WaitForImages();
@@ -115,6 +117,12 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
   const int64_t now = step();
   RowLists victims(rows.num_shards());
   LODESTAR_RETURN_IF_ERROR(FindVictims(policy, now, &victims, on.parallel()));
+  EvictedRows copies;
+  if (allocate) {
+    int64_t count = 0;
+    for (const auto& of_shard : victims) count += of_shard.size();
+    LODESTAR_RETURN_IF_ERROR(allocate(count, &copies));
+  }
   if (policy.max_age >= 0)
     table_.occurrence_counter.Forget(policy.max_age, now);
   for (size_t s = 0; s < rows.num_shards(); ++s) {
@@ -123,6 +131,10 @@ Status EmbeddingStore::Evict(const EvictionPolicy& policy, int64_t* evicted,
     for (uint32_t row : victims[s]) {
       const int64_t id =
           shard.rows.meta(row)->id.load(std::memory_order_relaxed);
+      if (copies.ids != nullptr) {
+        copies.ids[*evicted] = id;
+        shard.rows.Read(row, id, copies.rows + *evicted * row_bytes());
+      }
       rows.Remove(&shard, rows.HashOf(id).tag, row);
       ++*evicted;
     }

@@ -104,6 +104,9 @@ Status InsertPlan::ReserveRoom() {
   if (options_.refuse_excess) {
     return MoreThanMaxRows(wanted, max_rows);
   }
+  if (table_.policies.eviction.raise_when_full) {
+    return TableIsFull(table_.policies, table_.rows.size(), num_rows());
+  }
   victims_.reserve(plans_.size());
   heads_.reserve(plans_.size());
   size_t most = 0;

@@ -58,7 +58,8 @@ class InsertPlan {
   // Locks the shards it needs until this is destroyed, unless the caller has
   // locked all, and reserves all memory. `indices`: ids without a row. Rows in
   // `refs` are not evicted. Returns FailedPrecondition if another optimizer is
-  // attached or the cap is exceeded, and ResourceExhausted if out of memory.
+  // attached, or if the cap is exceeded and the call or the table refuses that,
+  // and ResourceExhausted if out of memory.
   Status Prepare(const std::vector<int64_t>& indices);
   void Commit(const ParallelFor* parallel);
 

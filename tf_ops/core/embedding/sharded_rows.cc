@@ -81,7 +81,9 @@ void OrderRebuild::Run(RowShard* shard) {
 namespace {
 
 std::optional<EvictionPolicy::Order> OrderBy(const EvictionPolicy& eviction) {
-  if (eviction.max_rows > 0) return eviction.order;
+  if (eviction.max_rows > 0 && !eviction.raise_when_full) {
+    return eviction.order;
+  }
   if (eviction.max_age >= 0) return EvictionPolicy::Order::kLru;
   return std::nullopt;
 }

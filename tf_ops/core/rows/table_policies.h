@@ -4,6 +4,7 @@
 #define LODESTAR_TF_OPS_CORE_ROWS_TABLE_POLICIES_H_
 
 #include <cstdint>
+#include <string>
 
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/host_device.h"
@@ -34,11 +35,18 @@ struct EvictionPolicy {
   };
   // Maximum number of rows; 0: unlimited.
   int64_t max_rows = 0;
+  // A call with new ids beyond max_rows fails instead of evicting rows.
+  bool raise_when_full = false;
   Order order = Order::kLru;
   // Evicts rows last seen more than this many steps ago; negative: none.
   int64_t max_age = -1;
   // Evicts rows with a smaller Euclidean norm; 0: none.
   float min_norm = 0.0f;
+  // Evicts rows with a smaller frequency; 0: none.
+  int64_t min_frequency = 0;
+
+  // Whether every row must be read to find those to evict.
+  bool scans_rows() const { return min_norm > 0.0f || min_frequency > 0; }
 };
 
 struct TablePolicies {
@@ -47,6 +55,7 @@ struct TablePolicies {
   // Trained rows outside the id space. An id without a row reads and trains
   // one of them, see SharedRowOf. 0: none.
   int64_t shared_rows = 0;
+  std::string table_name;  // in errors; empty: unknown
 };
 
 // The shared row of an id.

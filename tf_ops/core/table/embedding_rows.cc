@@ -152,4 +152,15 @@ Status MoreThanMaxRows(int64_t rows, int64_t max_rows) {
                             ".");
 }
 
+Status TableIsFull(const TablePolicies& policies, int64_t rows,
+                   int64_t new_ids) {
+  const std::string& name = policies.table_name;
+  return FailedPrecondition(
+      name.empty() ? "the table" : StrCat("table '", name, "'"),
+      " is full: it has ", rows, " of at most ", policies.eviction.max_rows,
+      " rows, and the call has ", new_ids,
+      " new ids. Remove rows, raise the limit, or use "
+      "MaxRows(when_full='evict'). No row was changed.");
+}
+
 }  // namespace lodestar

@@ -4,6 +4,7 @@
 #define LODESTAR_TF_OPS_CORE_TABLE_EMBEDDING_ROWS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tf_ops/core/base/span.h"
@@ -77,6 +78,9 @@ Status CheckSize(const char* name, int64_t found, int64_t wanted);
 Status CheckUnique(const char* name, Span<const int64_t> ids);
 // FailedPrecondition for an import that exceeds the table's cap.
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows);
+// FailedPrecondition for new ids in a table that raises when it is full.
+Status TableIsFull(const TablePolicies& policies, int64_t rows,
+                   int64_t new_ids);
 
 }  // namespace lodestar
 

@@ -321,8 +321,22 @@ class Table {
   virtual Status RemoveAll(const Execution& on) = 0;
   // Evicts the rows that `policy` selects, except those seen in this step. A
   // max_age also removes pending ids of that age, unless a sketch counts them.
-  virtual Status Evict(const EvictionPolicy& policy, int64_t* evicted,
-                       const Execution& on) = 0;
+  //
+  // Copies the ids and rows that go, in any order, into the host memory that
+  // allocate(count, out) provides, which is called before anything is removed.
+  // Copies nothing if `allocate` is empty.
+  struct EvictedRows {
+    int64_t* ids = nullptr;  // [count]
+    char* rows = nullptr;    // [count, dim]
+  };
+  using AllocateEvicted = std::function<Status(int64_t count, EvictedRows*)>;
+  virtual Status EvictRows(const EvictionPolicy& policy,
+                           const AllocateEvicted& allocate, int64_t* evicted,
+                           const Execution& on) = 0;
+  Status Evict(const EvictionPolicy& policy, int64_t* evicted,
+               const Execution& on) {
+    return EvictRows(policy, nullptr, evicted, on);
+  }
   // Returns free memory to the system. *returned: by how many bytes ReadStats
   // decreases.
   virtual Status Compact(int64_t* returned, const Execution& on) = 0;

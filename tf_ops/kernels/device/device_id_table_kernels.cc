@@ -38,6 +38,7 @@ absl::Status UpToDate(OpKernelContext* ctx, const DeviceStream& on,
     auto made = std::make_shared<CopyOfTable>(ctx);
     LODESTAR_TRY(
         DeviceIdMap::Create(keys, values, &made->allocator, on, &made->map));
+    copy.bytes = made->map->bytes();
     copy.content = std::move(made);
     // The version before reading, so changes made during the read are read
     // again.

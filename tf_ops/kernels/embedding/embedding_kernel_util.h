@@ -72,11 +72,14 @@ class EmbeddingKernel : public Kernel {
   virtual absl::Status RunOn(OpKernelContext* ctx, EmbeddingStore* store) = 0;
 };
 
-// Adds the name of a variable, unless it is empty, to an error.
+// Adds the name of a variable, unless it is empty, to an error that does not
+// begin with it.
 inline absl::Status WithTableName(const std::string& name,
                                   const absl::Status& status) {
   if (status.ok() || name.empty()) return status;
-  return Prefixed(status, "table '", name, "': ");
+  const std::string table = StrCat("table '", name, "'");
+  if (status.message().substr(0, table.size()) == table) return status;
+  return Prefixed(status, table, ": ");
 }
 // Adds the name of the variable with this handle input.
 inline absl::Status WithTableName(OpKernelContext* ctx,

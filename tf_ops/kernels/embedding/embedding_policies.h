@@ -50,7 +50,8 @@ inline absl::Status ReadEviction(tensorflow::OpKernelConstruction* ctx,
                                  : EvictionPolicy::Order::kLru;
   LODESTAR_TRY(ctx->GetAttr("max_rows", &policy->max_rows));
   LODESTAR_TRY(ctx->GetAttr("max_age", &policy->max_age));
-  return ctx->GetAttr("min_norm", &policy->min_norm);
+  LODESTAR_TRY(ctx->GetAttr("min_norm", &policy->min_norm));
+  return ctx->GetAttr("min_frequency", &policy->min_frequency);
 }
 
 }  // namespace lodestar

@@ -143,17 +143,45 @@ class EvictOp : public TableKernel {
  public:
   explicit EvictOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("own_policy", &own_policy_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("return_rows", &return_rows_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype_));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policy_));
   }
   absl::Status RunOn(const TableCall& call) override {
+    const EvictionPolicy policy =
+        own_policy_ ? call.table->eviction() : policy_;
+    const auto allocate = [&](int64_t count, Table::EvictedRows* out) {
+      const absl::Status status = Allocate(call, count, out);
+      if (status.ok()) return Status();
+      return ResourceExhausted(std::string(status.message()));
+    };
     int64_t evicted = 0;
-    LODESTAR_TRY(call.table->Evict(
-        own_policy_ ? call.table->eviction() : policy_, &evicted, call.on));
+    if (return_rows_) {
+      LODESTAR_TRY(CheckDtype(dtype_, "dtype", call.table->type()));
+      LODESTAR_TRY(call.table->EvictRows(policy, allocate, &evicted, call.on));
+    } else {
+      Table::EvictedRows none;
+      LODESTAR_TRY(Allocate(call, 0, &none));
+      LODESTAR_TRY(call.table->Evict(policy, &evicted, call.on));
+    }
     return OutputScalar(call.ctx, 0, evicted);
   }
 
  private:
+  static absl::Status Allocate(const TableCall& call, int64_t count,
+                               Table::EvictedRows* out) {
+    Tensor* ids = nullptr;
+    Tensor* rows = nullptr;
+    LODESTAR_TRY(call.ctx->allocate_output(1, {count}, &ids));
+    LODESTAR_TRY(
+        call.ctx->allocate_output(2, {count, call.table->dim()}, &rows));
+    *out = {ids->flat<int64_t>().data(), RowData(rows)};
+    return absl::OkStatus();
+  }
+
   bool own_policy_ = true;
+  bool return_rows_ = false;
+  DataType dtype_ = tensorflow::DT_FLOAT;
   EvictionPolicy policy_;
 };
 
@@ -264,7 +292,8 @@ LODESTAR_TABLE_OP(ReleaseStep, TableFunctionKernel<RunReleaseStep>);
 LODESTAR_TABLE_OP(DecayFrequencies, TableFunctionKernel<RunDecayFrequencies>,
                   .HostMemory("rate"));
 LODESTAR_TABLE_OP(Stats, StatsOp, .HostMemory("stats").HostMemory("shards"));
-LODESTAR_TABLE_OP(Evict, EvictOp, .HostMemory("count"));
+LODESTAR_TABLE_OP(Evict, EvictOp,
+                  .HostMemory("count").HostMemory("ids").HostMemory("rows"));
 LODESTAR_TABLE_OP(RestartSlots, RestartSlotsOp,
                   .HostMemory("former").HostMemory("fits"));
 LODESTAR_TABLE_OP(Inspect, InspectOp,

@@ -36,7 +36,10 @@ class EmbeddingVariableOp : public Kernel {
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &table_name_));
+    std::string when_full;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("when_full", &when_full));
+    policies_.eviction.raise_when_full = when_full == "raise";
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &policies_.table_name));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {
@@ -44,9 +47,10 @@ class EmbeddingVariableOp : public Kernel {
         ctx, *this,
         [&](EmbeddingResource** created) {
           std::unique_ptr<Table> table;
-          LODESTAR_TRY(WithTableName(table_name_,
+          const std::string& table_name = policies_.table_name;
+          LODESTAR_TRY(WithTableName(table_name,
                                      ToTensorFlow(CreateTable(ctx, &table))));
-          *created = new EmbeddingResource(std::move(table), table_name_);
+          *created = new EmbeddingResource(std::move(table), table_name);
           return absl::OkStatus();
         },
         [this](const EmbeddingResource& found, const std::string& name) {
@@ -94,7 +98,6 @@ class EmbeddingVariableOp : public Kernel {
   int64_t num_shards_ = 0;
   RowInitializer initializer_;
   TablePolicies policies_;
-  std::string table_name_;
 };
 
 class EmbeddingFindOp : public TableKernel {

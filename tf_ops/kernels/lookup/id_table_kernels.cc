@@ -150,6 +150,11 @@ absl::Status RunIdTableSize(OpKernelContext* ctx, IdTableResource* table) {
   return OutputScalar(ctx, 0, static_cast<int64_t>(table->size()));
 }
 
+absl::Status RunIdTableMemoryUsed(OpKernelContext* ctx,
+                                  IdTableResource* table) {
+  return OutputScalar(ctx, 0, table->MemoryUsed());
+}
+
 // A table on a GPU also exists on the host, where it is changed and saved. Its
 // lookups are in tf_ops/kernels/device/device_id_table_kernels.cc. The
 // remaining arguments are .HostMemory("tensor") for each tensor except the
@@ -177,6 +182,9 @@ LODESTAR_REGISTER_ID_TABLE(IdTableExport,
 LODESTAR_REGISTER_ID_TABLE(IdTableSize,
                            FunctionKernel<WithTable<RunIdTableSize>>,
                            .HostMemory("size"));
+LODESTAR_REGISTER_ID_TABLE(IdTableMemoryUsed,
+                           FunctionKernel<WithTable<RunIdTableMemoryUsed>>,
+                           .HostMemory("bytes"));
 
 REGISTER_KERNEL_BUILDER(
     Name("Lodestar>IdTableFind").Device(tensorflow::DEVICE_CPU),

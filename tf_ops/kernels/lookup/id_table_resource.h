@@ -4,6 +4,7 @@
 #define LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -74,8 +75,12 @@ class IdTableResource : public tensorflow::lookup::LookupInterface {
     Mutex mutex;
     uint64_t version LODESTAR_GUARDED_BY(mutex) = 0;
     std::shared_ptr<void> content LODESTAR_GUARDED_BY(mutex);
+    std::atomic<int64_t> bytes{0};  // size of the content
   };
   DeviceCopy& device_copy() { return device_copy_; }
+
+ protected:
+  int64_t device_bytes() const { return device_copy_.bytes; }
 
  private:
   DeviceCopy device_copy_;
@@ -92,7 +97,9 @@ class IdTableOf final : public IdTableResource {
     return StrCat("IdTable(size=", size(), ")");
   }
   size_t size() const override { return table_.size(); }
-  int64_t MemoryUsed() const override { return table_.bytes(); }
+  int64_t MemoryUsed() const override {
+    return table_.bytes() + device_bytes();
+  }
 
   absl::Status Find(OpKernelContext* ctx, const Tensor& keys, Tensor* values,
                     const Tensor& default_value) override {

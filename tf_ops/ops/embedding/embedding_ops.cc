@@ -23,9 +23,10 @@ LODESTAR_OP("EmbeddingVariable")
            "admission: {'all', 'min_count', 'counting_bloom'} = 'all'",
            "min_count: int = 1", "count_occurrences: bool = false",
            "num_counters: int = 0", "num_hashes: int = 0", "max_rows: int = 0",
-           "max_rows_policy: {'lru', 'lfu'} = 'lru'", "max_age: int = -1",
-           "min_norm: float = 0.0", "shared_rows: int = 0",
-           "table_name: string = ''")
+           "max_rows_policy: {'lru', 'lfu'} = 'lru'",
+           "when_full: {'evict', 'raise'} = 'evict'", "max_age: int = -1",
+           "min_norm: float = 0.0", "min_frequency: int >= 0 = 0",
+           "shared_rows: int = 0", "table_name: string = ''")
     .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Creates an embedding variable, or finds the one with this name.
@@ -45,11 +46,14 @@ num_counters, num_hashes: Size of the filter.
 max_rows: Maximum number of rows; 0: no cap.
 max_rows_policy: Which rows are evicted at the cap: least recently or least
   frequently used.
+when_full: Whether a call with new ids beyond max_rows evicts rows, or fails
+  with FAILED_PRECONDITION and changes nothing.
 max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
 min_norm: EmbeddingEvict removes rows with a smaller Euclidean norm; 0: none.
+min_frequency: EmbeddingEvict removes rows with a smaller frequency; 0: none.
 shared_rows: Number of trained rows shared by ids without a row, for lookups
   with missing='shared'.
-table_name: Name in errors of updates.
+table_name: Name in errors of updates and of when_full.
 INVALID_ARGUMENT if a variable with this name has another dim or dtype, or a
 value is out of range.
 )doc");

@@ -194,21 +194,27 @@ RESOURCE_EXHAUSTED if out of memory.
 
 LODESTAR_OP("EmbeddingEvict")
     .Inputs("handle: resource")
-    .Outputs("count: int64")
+    .Outputs("count: int64", "ids: int64", "rows: dtype")
     .Attrs("own_policy: bool = true", "max_rows: int = 0",
            "max_rows_policy: {'lru', 'lfu'} = 'lru'", "max_age: int = -1",
-           "min_norm: float = 0.0")
-    .Stateful(ScalarOutputs({0}))
+           "min_norm: float = 0.0", "min_frequency: int >= 0 = 0",
+           "return_rows: bool = false", kRowDtype)
+    .Stateful(Shapes("[] -> [], [n], [n, d]"))
     .Doc(R"doc(
 Removes rows by a policy, except those seen in this step.
 
 count: The number of removed rows.
+ids: [N], their ids in any order; empty unless return_rows.
+rows: [N, D].
 own_policy: Whether to use the variable's own policy instead of the attributes.
 max_rows: Maximum number of remaining rows; 0: no limit.
 max_rows_policy: Which rows are removed first: least recently or least
   frequently used.
 max_age: Removes rows, and pending ids, last seen more steps ago; -1: none.
 min_norm: Removes rows with a smaller Euclidean norm; 0: none.
+min_frequency: Removes rows with a smaller frequency; 0: none.
+return_rows: Whether to return the removed rows.
+dtype: The dtype of rows. Not checked unless return_rows.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 

@@ -138,6 +138,15 @@ LODESTAR_OP("IdTableSize")
 Returns the number of keys.
 )doc");
 
+LODESTAR_OP("IdTableMemoryUsed")
+    .Inputs("handle: resource")
+    .Outputs("bytes: int64")
+    .Stateful(ScalarOutputs({0}))
+    .Doc(R"doc(
+Returns the memory of the table's keys and ids, on the host and in the copy that
+lookups on a GPU read.
+)doc");
+
 }  // namespace lodestar
 
 #undef LODESTAR_KEY_TYPES

@@ -128,14 +128,18 @@ class Column:
 
     def _check_shape(self) -> None:
         shape = self.shape
-        if (
-            not isinstance(shape, (tuple, list))
-            or not all(_is_int(dim) and (dim > 0 or dim == -1) for dim in shape)
-            or shape.count(-1) > 1
+        if not isinstance(shape, (tuple, list)) or not all(
+            _is_int(dim) and (dim > 0 or dim == -1) for dim in shape
         ):
             raise self._error(
                 "`shape` must be a list of positive integers, at most one of "
                 f"them -1, got {_shown(shape)}."
+            )
+        if shape.count(-1) > 1:
+            raise self._error(
+                f"`shape` must have at most one -1, got {_shown(shape)}: files "
+                "have the number of values, which determines one free "
+                "dimension. Read the column as sparse, or reshape it later."
             )
         if abs(math.prod(shape)) > _MAX_VALUES:
             raise self._error(

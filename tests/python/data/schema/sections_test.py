@@ -328,7 +328,7 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
         ("sparse: [a]\nunused: a", "key 'unused': must be a list of column"),
         ("sparse: [a]\nunused: [a]", "at least one used column"),
         ("sparse: [a]\nwide: [a]\nunused: [a]", "unused column cannot be `wi"),
-        ("dense: {I: [-1, -1]}", "at most one of them -1, got \\[-1, -1\\]"),
+        ("dense: {I: [-1, -1]}", "must have at most one -1, got \\[-1, -1\\]"),
         ("dense: {I: [-2]}", "at most one of them -1, got \\[-2\\]"),
         ("dense: {I: [-1, 65536, 65536]}", "at most 2147483647 elements"),
         ("sparse: [a]\nweights: [a]", "key 'weights': must be a mapping"),

@@ -1,0 +1,70 @@
+"""Evicts rows of all parts of a table, and hands them on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lodestar._library import gen_ops
+from lodestar.embedding import policies, table_parts
+
+# Called with the ids and rows of evicted rows as NumPy arrays.
+OnEvict = Callable[[np.ndarray, np.ndarray], Any]
+
+
+def check_on_evict(on_evict: Any) -> OnEvict | None:
+    """Returns `on_evict`; ValueError unless it is None or a function."""
+    if on_evict is not None and not callable(on_evict):
+        raise ValueError(
+            f"`on_evict` must be a function of ids and rows, got {on_evict!r}."
+        )
+    result: OnEvict | None = on_evict
+    return result
+
+
+def evict(
+    table: Any, policy: policies.Evictions, return_rows: bool
+) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
+    """See EmbeddingVariable.evict."""
+    on_evict = table.on_evict
+    of_parts = table_parts.shares(
+        policies.check_eviction(policy, "policy"), len(table.parts)
+    )
+    reads = return_rows or on_evict is not None
+    counts, ids, rows = zip(
+        *table_parts.each(
+            "evict",
+            table.parts,
+            lambda i, part: part.call(
+                gen_ops.lodestar_embedding_evict,
+                own_policy=policy is None,
+                return_rows=reads,
+                dtype=table.row_dtype,
+                **policies.attributes(of_parts[i]),
+            ),
+        )
+    )
+    if not reads:
+        return tf.add_n(counts)
+    with tf.device("CPU"):
+        all_ids = tf.concat(ids, 0)
+        order = tf.argsort(all_ids)
+        evicted = (
+            tf.gather(all_ids, order),
+            tf.gather(tf.concat(rows, 0), order),
+        )
+        if on_evict is not None:
+            _call(on_evict, *evicted)
+        return evicted if return_rows else tf.size(all_ids, tf.int64)
+
+
+def _call(on_evict: OnEvict, ids: tf.Tensor, rows: tf.Tensor) -> None:
+    if tf.executing_eagerly():
+        on_evict(ids.numpy(), rows.numpy())
+        return
+
+    def in_graph(ids: Any, rows: Any) -> None:
+        on_evict(ids, rows)
+
+    tf.numpy_function(in_graph, [ids, rows], [])
