@@ -197,6 +197,8 @@ def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
     )
     if value is None:  # Keras returns None for None
         raise ValueError(f"{text}.")
+    if isinstance(value, str) and value.lower() == "rowwiseadagrad":
+        value = "lodestar>RowWiseAdagrad"
     try:
         return keras.optimizers.get(value)
     except ValueError as error:

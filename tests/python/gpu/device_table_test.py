@@ -103,6 +103,7 @@ OPTIMIZERS = [
     keras.optimizers.SGD(0.1),
     keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     keras.optimizers.Adagrad(0.1),
+    lodestar.optimizers.RowWiseAdagrad(0.1, weight_decay=0.01),
     keras.optimizers.Adam(0.1),
     keras.optimizers.Adam(0.1, amsgrad=True),
     keras.optimizers.AdamW(0.1),

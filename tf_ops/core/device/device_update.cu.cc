@@ -16,6 +16,7 @@
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/device/row_transfer.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
+#include "tf_ops/core/rows/square_sums.h"
 #include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
@@ -41,6 +42,22 @@ struct UpdateCall {
     *number = keys[i];
     return trains[i];
   }
+  // Finds the values and slots of the row of id i, if it has one to update, and
+  // counts the others. All threads of a block must call this.
+  __device__ void Find(int64_t i, bool has_slots, char** value,
+                       char** slots) const {
+    const bool mine = i < SizeOf(ids);
+    const bool skip = mine && skipped != nullptr && skipped[i];
+    int64_t number = 0;
+    if (mine && !skip && FindRow(i, &number)) {
+      *value = rows.values(static_cast<uint32_t>(number));
+      if (has_slots) *slots = rows.slot(static_cast<uint32_t>(number), 0);
+    }
+    const bool elsewhere =
+        keys != nullptr || (mine && reads != nullptr && reads[i]);
+    CountBlock(mine && !skip && *value == nullptr && !elsewhere,
+               &state->events[Event::kGradientsDropped]);
+  }
 };
 
 template <typename Rule, typename C>
@@ -63,18 +80,7 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t i = ThreadNumber();
   char* value = nullptr;
   char* slots = nullptr;
-  const bool mine = i < SizeOf(call.ids);
-  const bool skipped = mine && call.skipped != nullptr && call.skipped[i];
-  int64_t number = 0;
-  if (mine && !skipped && call.FindRow(i, &number)) {
-    value = call.rows.values(static_cast<uint32_t>(number));
-    if (kSlots > 0) slots = call.rows.slot(static_cast<uint32_t>(number), 0);
-  }
-  const bool elsewhere =
-      call.keys != nullptr || (mine && call.reads != nullptr && call.reads[i]);
-  CountBlock(mine && !skipped && value == nullptr && !elsewhere,
-             &call.state->events[Event::kGradientsDropped]);
-
+  call.Find(i, kSlots > 0, &value, &slots);
   const int lane = threadIdx.x % kWarp;
   const int lanes = 1 << call.lane_bits;
   const int step = kWarp >> call.lane_bits;
@@ -145,6 +151,59 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
+// For row-wise rules: kSquareSums lanes per row, with one partial sum of
+// SquareSums each.
+template <typename Rule, typename T>
+__global__ void __launch_bounds__(kBlock)
+    RowWiseUpdateKernel(UpdateCall call,
+                        Hyperparameters<Rule, ComputeOf<T>> hyperparameters,
+                        const ComputeOf<T>* gradients) {
+  using C = ComputeOf<T>;
+  constexpr int kRows = kWarp / kSquareSums;
+  const int64_t i = ThreadNumber();
+  char* found = nullptr;
+  char* found_slots = nullptr;
+  call.Find(i, true, &found, &found_slots);
+  const int lane = threadIdx.x % kWarp;
+  const int own = lane % kSquareSums;
+  const auto& h = hyperparameters.h;
+  for (int row = lane / kSquareSums; row < kWarp; row += kRows) {
+    const uint64_t at = __shfl_sync(kWholeWarp, SourceOf(found), row);
+    const uint64_t slots_at =
+        __shfl_sync(kWholeWarp, SourceOf(found_slots), row);
+    const C* const gradient = gradients + (i - lane + row) * call.dim;
+    C sum = 0;
+    for (int64_t c = own; at != 0 && c < call.dim; c += kSquareSums) {
+      sum += gradient[c] * gradient[c];
+    }
+    for (int half = kSquareSums / 2; half > 0; half /= 2) {
+      sum += __shfl_sync(kWholeWarp, sum, lane ^ half);
+    }
+    C rate = 0;
+    if (at != 0 && own == 0) {
+      rate = Rule::UpdateSlots(h, sum / static_cast<C>(call.dim),
+                               reinterpret_cast<C*>(slots_at));
+    }
+    rate = __shfl_sync(kWholeWarp, rate, lane - own);
+    T* const value = reinterpret_cast<T*>(at);
+    for (int64_t c = own; at != 0 && c < call.dim; c += kSquareSums) {
+      C x = ToCompute(value[c]);
+      if (h[1] != C{0}) x -= x * h[1] * h[0];
+      Rule::UpdateColumn(rate, gradient[c], x);
+      value[c] = RoundTo<T>(x);
+    }
+  }
+}
+
+template <typename Rule, typename T>
+constexpr auto* UpdateKernelOf() {
+  if constexpr (kIsRowWise<Rule>) {
+    return RowWiseUpdateKernel<Rule, T>;
+  } else {
+    return UpdateKernel<Rule, T>;
+  }
+}
+
 template <typename Rule>
 cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
                          const UpdateCall& call, Span<const float> numbers,
@@ -154,7 +213,7 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
     using C = ComputeOf<T>;
     Hyperparameters<Rule, C> hyperparameters;
     std::copy(numbers.begin(), numbers.end(), hyperparameters.h);
-    return Launch(UpdateKernel<Rule, T>, call.ids.size, on.stream, call,
+    return Launch(UpdateKernelOf<Rule, T>(), call.ids.size, on.stream, call,
                   hyperparameters, static_cast<const C*>(gradients));
   });
 }

@@ -93,9 +93,9 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
     table_.events.Add(Event::kGradientsDropped, missing);
   }
   const int64_t num_slots = optimizer.slot_names.size();
-  const int64_t slot_bytes = table_.rows.slot_bytes();
+  const int64_t bytes = table_.rows.computed_bytes();
   const auto number = [&](void* numbers, int64_t row) {
-    return static_cast<char*>(numbers) + row * slot_bytes;
+    return static_cast<char*>(numbers) + row * bytes;
   };
   const auto read = [&](const RowStore& rows, uint32_t row, int64_t id,
                         int64_t k) {
@@ -111,12 +111,12 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
                            static_cast<ComputeOf<T>*>(values));
       });
     } else {
-      std::memset(values, 0, slot_bytes);
+      std::memset(values, 0, bytes);
     }
     for (int64_t s = 0; s < num_slots; ++s) {
       void* slot = number(out.slots, s * count + k);
       if (held) {
-        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), slot_bytes);
+        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), bytes);
       } else {
         FillComputed(type(), optimizer.slot_inits[s], dim(), slot);
       }
@@ -127,10 +127,10 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
               [&](int64_t begin, int64_t end) {
                 for (int64_t k = begin; k < end; ++k) {
                   out.shared[k] = false;
-                  std::memcpy(number(out.gradients, k),
-                              static_cast<const char*>(gradients) +
-                                  indices[k] * slot_bytes,
-                              slot_bytes);
+                  std::memcpy(
+                      number(out.gradients, k),
+                      static_cast<const char*>(gradients) + indices[k] * bytes,
+                      bytes);
                   read(table_.rows.shard(refs[k].shard).rows, refs[k].row,
                        own_ids[k], k);
                 }
@@ -165,7 +165,7 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);
   // Nothing can fail from here on.
-  const int64_t slot_bytes = table_.rows.slot_bytes();
+  const int64_t bytes = table_.rows.computed_bytes();
   // False if another table has replaced the one that the rows come from.
   const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
@@ -196,10 +196,10 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
                 dim(), store.values(row));
           });
           for (int64_t s = 0; s < num_slots; ++s) {
-            std::memcpy(store.slot(row, static_cast<int>(s)),
-                        static_cast<const char*>(rows.slots) +
-                            (s * count + k) * slot_bytes,
-                        slot_bytes);
+            std::memcpy(
+                store.slot(row, static_cast<int>(s)),
+                static_cast<const char*>(rows.slots) + (s * count + k) * bytes,
+                bytes);
           }
           store.Unlock(row);
           changed[k] = false;

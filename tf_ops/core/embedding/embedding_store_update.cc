@@ -5,6 +5,7 @@
 
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/square_sums.h"
 
 namespace lodestar {
 
@@ -25,23 +26,45 @@ template <typename T, typename Gradient>
 inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
                                       const Gradient& gradient,
                                       const SparseOptimizer& optimizer) {
+  using C = ComputeOf<T>;
   rows->BeforeWrite(row);
-  for (int first = 0; first < dim(); first += kPart) {
-    const int count = std::min(kPart, dim() - first);
-    ComputeOf<T>* slots[RowStore::kMaxSlots];
-    for (int s = 0; s < optimizer.num_slots(); ++s) {
-      slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s)) + first;
+  const auto for_each_part = [&](const auto& visit) {
+    for (int first = 0; first < dim(); first += kPart) {
+      const int count = std::min(kPart, dim() - first);
+      visit(first, count, gradient(first, count));
     }
-    T* const columns = static_cast<T*>(rows->values(row)) + first;
-    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, ComputeOf<T>>) {
-      optimizer.Update(gradient(first, count), count, columns, slots);
-    } else {
-      ComputeOf<T> value[kPart];
-      CopyComputedOut<T>(columns, count, value);
-      optimizer.Update(gradient(first, count), count, value, slots);
-      CopyComputedIn<T>(value, count, columns);
-    }
+  };
+  C rate = 0;
+  if (optimizer.row_wise()) {
+    static_assert(kPart % kSquareSums == 0);
+    SquareSums<C> squares;
+    for_each_part(
+        [&](int, int count, const C* columns) { squares.Add(columns, count); });
+    rate = optimizer.UpdateSlots(squares.Total() / static_cast<C>(dim()),
+                                 static_cast<C*>(rows->slot(row, 0)));
   }
+  for_each_part([&](int first, int count, const C* columns) {
+    const auto update = [&](C* value) {
+      if (optimizer.row_wise()) {
+        optimizer.UpdateColumns(rate, columns, count, value);
+        return;
+      }
+      C* slots[RowStore::kMaxSlots];
+      for (int s = 0; s < optimizer.num_slots(); ++s) {
+        slots[s] = static_cast<C*>(rows->slot(row, s)) + first;
+      }
+      optimizer.Update(columns, count, value, slots);
+    };
+    T* const stored = static_cast<T*>(rows->values(row)) + first;
+    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, C>) {
+      update(stored);
+    } else {
+      C value[kPart];
+      CopyComputedOut<T>(stored, count, value);
+      update(value);
+      CopyComputedIn<T>(value, count, stored);
+    }
+  });
 }
 
 template <typename T>
@@ -193,8 +216,9 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
       prepared[u].first = num_ids;
       steps[u] = {update.store, update.next_step};
       num_ids += update.unique_ids.size();
-      cost = std::max(cost, RowCost(update.store->dim() *
-                                    (2 + update.optimizer->num_slots())));
+      const int dim = update.store->dim();
+      cost = std::max(cost,
+                      RowCost(2 * dim + update.optimizer->slots().Size(dim)));
     }
     for (u = 0; u < count; ++u) {
       EmbeddingStore* const store = updates[u].store;

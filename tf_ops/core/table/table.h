@@ -78,7 +78,8 @@ struct EmbeddingStats {
 struct InspectedIds {
   enum State : int64_t { kMissing = 0, kPending = 1, kResident = 2 };
   Numbers values;  // [N, D]; zeros for missing ids
-  Numbers slots;   // [S, N, D]
+  Numbers slots;   // [S, N, slot_width]
+  int64_t slot_width = 0;
   std::vector<std::string> slot_names;
   std::vector<int64_t> frequencies;  // occurrences, also of pending ids
   std::vector<int64_t> last_seen;    // -1: unknown

@@ -5,8 +5,9 @@ namespace {
 
 // The update rules of tf_ops/core/rows/sparse_optimizer.h.
 #define LODESTAR_OPTIMIZERS                                      \
-  "{'sgd', 'sgd_momentum', 'adagrad', 'adam', 'adam_amsgrad', "  \
-  "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "          \
+  "{'sgd', 'sgd_momentum', 'adagrad', 'row_wise_adagrad', "      \
+  "'adam', 'adam_amsgrad', 'rmsprop', 'rmsprop_momentum', "      \
+  "'rmsprop_centered', "                                         \
   "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', " \
   "'lion', 'ftrl'}"
 
