@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import keras
 
-from lodestar.optimizers import row_wise_adagrad
+from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.table_optimizer import TableOptimizer
 
 _Class = TypeVar("_Class", bound=type[Any])
@@ -16,7 +16,8 @@ _Class = TypeVar("_Class", bound=type[Any])
 
 def _optimizer(cls: _Class) -> _Class:
     """Registers a class and adds `nonfinite` to Keras's signature."""
-    signature = inspect.signature(cls.__bases__[1].__init__)
+    base: Any = cls.__bases__[1]
+    signature = inspect.signature(base.__init__)
     parameters = list(signature.parameters.values())[1:]  # Without self.
     nonfinite = inspect.Parameter(
         "nonfinite", inspect.Parameter.KEYWORD_ONLY, default="raise"
@@ -122,7 +123,7 @@ class RMSprop(TableOptimizer, keras.optimizers.RMSprop):
 
 
 @_optimizer
-class RowWiseAdagrad(TableOptimizer, row_wise_adagrad.RowWiseAdagrad):
+class RowWiseAdagrad(TableOptimizer, row_optimizers.RowWiseAdagrad):
     """Adagrad with one accumulator per row, which takes 4 bytes instead of 4 * dim.
 
     It is the exact row-wise Adagrad of
@@ -132,10 +133,10 @@ class RowWiseAdagrad(TableOptimizer, row_wise_adagrad.RowWiseAdagrad):
         accumulator += mean(g ** 2)
         row -= learning_rate * g / (sqrt(accumulator) + epsilon)
 
-    Dense weights have an accumulator per element, as in DLRM: `g ** 2` replaces
-    its mean. The arguments and defaults are those of `keras.optimizers.Adagrad`;
-    a subclass with its own `update_step` cannot train tables. As the optimizer of
-    a table, its name is `"RowWiseAdagrad"`. `wrap` describes `nonfinite`.
+    Dense weights are trained by `keras.optimizers.Adagrad`, with an accumulator
+    per element, as in DLRM. The arguments and defaults are its, and a subclass
+    with another `update_step` cannot train tables. As the optimizer of a table,
+    its name is `"RowWiseAdagrad"`. `wrap` describes `nonfinite`.
 
     >>> model.compile(lodestar.optimizers.RowWiseAdagrad(0.1), "mse")
     """

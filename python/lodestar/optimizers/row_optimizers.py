@@ -12,8 +12,14 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.table_variable import TableVariable
-from lodestar.optimizers.row_wise_adagrad import RowWiseAdagrad
 from lodestar.optimizers.unfused import NotRowWiseError, UnfusedOptimizer
+
+
+class RowWiseAdagrad(keras.optimizers.Adagrad):
+    """The Keras class of `lodestar.optimizers.RowWiseAdagrad`.
+
+    Only its rule for rows differs from Adagrad.
+    """
 
 
 class RowUpdate(NamedTuple):

@@ -203,7 +203,7 @@ def test_a_row_is_smaller_by_almost_a_slot():
     assert saved > 4 * 31
 
 
-def test_dense_weights_have_an_accumulator_per_element():
+def test_dense_weights_are_trained_as_by_adagrad():
     weight = keras.Variable(np.array([[1.0, 2.0]], np.float32))
     optimizer = RowWiseAdagrad(0.5, epsilon=0.25)
     gradient = np.array([[3.0, -4.0]], np.float32)
@@ -211,7 +211,7 @@ def test_dense_weights_have_an_accumulator_per_element():
     for _ in range(2):
         optimizer.apply([tf.constant(gradient)], [weight])
         accumulator += gradient**2
-        wanted = wanted - 0.5 * gradient / (np.sqrt(accumulator) + 0.25)
+        wanted = wanted - 0.5 * gradient / np.sqrt(accumulator + 0.25)
     np.testing.assert_allclose(weight.numpy(), wanted, 1e-6)
     assert optimizer.variables[-1].shape == (1, 2)
 

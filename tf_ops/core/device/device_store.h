@@ -459,8 +459,8 @@ class DeviceStore final : public Table {
   Status RemoveAllLocked(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   // list: the rows; null: the first `count`, without metadata.
   Status Download(const DeviceStream& on, const DeviceRows& rows,
-                  const uint32_t* list, int64_t count,
-                  const SlotShape& slots, EmbeddingRows* out) const LODESTAR_REQUIRES(mutex_);
+                  const uint32_t* list, int64_t count, const SlotShape& slots,
+                  EmbeddingRows* out) const LODESTAR_REQUIRES(mutex_);
   // Require: CheckImportLocked succeeded.
 
   // counted: as inserts.
