@@ -722,6 +722,7 @@ def lodestar_embedding_variable(
     max_age: int = -1,
     min_norm: float = 0,
     shared_rows: int = 0,
+    rounding: str = 'nearest',
     table_name: str = '',
     name: str | None = None,
 ) -> tf.Tensor: ...

@@ -137,6 +137,37 @@ def test_training(devices, rng, optimizer):
     assert_same(cpu, gpu)
 
 
+@pytest.mark.parametrize("name", ["Adam", "RowWiseAdagrad", "Unfused"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_stochastic_rounding(devices, rng, dtype, name):
+    class Unfused(keras.optimizers.SGD):
+        def update_step(self, *args):
+            super().update_step(*args)
+
+    kwargs = (
+        {}
+        if len(devices) > 1
+        else {
+            "admission": lodestar.MinCount(2),
+            "default_row": lodestar.SharedRows(3),
+        }
+    )
+    cpu, gpu = pair(devices, dtype=dtype, rounding="stochastic", **kwargs)
+    batches = [rng.integers(0, 40, 20) for _ in range(4)]
+    values = rng.normal(size=(20, 4)).astype(np.float32)
+    for t in (cpu, gpu):
+        with tf.device("/CPU:0"):
+            made = getattr(lodestar.optimizers, name, Unfused)(0.01)
+            optimizer = lodestar.optimizers.wrap(made)
+        for ids in batches:
+            t.lookup(ids, training=True)
+            gradient = tf.IndexedSlices(
+                tf.constant(values), tf.constant(ids), tf.constant([-1, 4])
+            )
+            optimizer.apply_gradients([(gradient, t)])
+    assert_same(cpu, gpu)
+
+
 def test_a_model_trains_as_on_the_cpu(devices, rng):
     ids = rng.integers(0, 100, (64, 3))
     labels = rng.normal(size=(64, 1)).astype(np.float32)

@@ -169,6 +169,8 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   // False if another table has replaced the one that the rows come from.
   const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
+  const StochasticRounding round[] = {rounding(/*shared=*/false),
+                                      rounding(/*shared=*/true)};
   RunParallel(
       parallel, count, RowCost(dim() * (2 + num_slots)),
       [&](int64_t begin, int64_t end) {
@@ -191,9 +193,16 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
           store.BeforeWrite(row);
           VisitRowType(type(), [&](auto zero) {
             using T = decltype(zero);
-            CopyComputedIn<T>(
-                static_cast<const ComputeOf<T>*>(rows.values) + k * dim(),
-                dim(), store.values(row));
+            const auto* const values =
+                static_cast<const ComputeOf<T>*>(rows.values) + k * dim();
+            T* const stored = static_cast<T*>(store.values(row));
+            for (int first = 0; first < dim(); first += kPart) {
+              const int part = std::min(kPart, dim() - first);
+              ComputeOf<T> value[kPart];
+              std::copy_n(values + first, part, value);
+              RoundColumns<T>(round[rows.shared[k]], id, first, part, value);
+              CopyComputedIn<T>(value, part, stored + first);
+            }
           });
           for (int64_t s = 0; s < num_slots; ++s) {
             std::memcpy(

@@ -23,7 +23,8 @@ SharedRows::Readers EmbeddingStore::ReadersOfSharedRows(
 }
 
 template <typename T, typename Gradient>
-inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
+inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row, int64_t id,
+                                      const StochasticRounding& rounding,
                                       const Gradient& gradient,
                                       const SparseOptimizer& optimizer) {
   using C = ComputeOf<T>;
@@ -62,6 +63,7 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
       C value[kPart];
       CopyComputedOut<T>(stored, count, value);
       update(value);
+      RoundColumns<T>(rounding, id, first, count, value);
       CopyComputedIn<T>(value, count, stored);
     }
   });
@@ -72,6 +74,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
                                   const ComputeOf<T>* gradients,
                                   const SparseOptimizer& optimizer) {
   RowStore* const rows = table_.shared.rows();
+  const StochasticRounding round = rounding(/*shared=*/true);
   ComputeOf<T> sum[kPart];
   for (size_t i = 0, next = 0; i < readers.size(); i = next) {
     const uint32_t row = readers[i].first;
@@ -80,7 +83,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
       return sum;
     };
     rows->Lock(row, row);
-    UpdateRow<T>(rows, row, gradient, optimizer);
+    UpdateRow<T>(rows, row, row, round, gradient, optimizer);
     rows->Unlock(row);
   }
 }
@@ -93,6 +96,7 @@ struct EmbeddingStore::PreparedUpdate {
   // one of them; empty without shared rows.
   SharedRows::Readers cold;
   std::vector<char> is_cold;
+  StochasticRounding rounding;
 
   bool is_left(int64_t u) const { return is_cold.empty() || !is_cold[u]; }
 };
@@ -114,8 +118,8 @@ void EmbeddingStore::UpdateRows(const PreparedUpdate& prepared, int64_t begin,
     const auto gradient = [&](int first, int) {
       return gradients + u * dim() + first;
     };
-    UpdateRow<T>(&table_.rows.shard(ref.shard).rows, ref.row, gradient,
-                 optimizer);
+    UpdateRow<T>(&table_.rows.shard(ref.shard).rows, ref.row, ids[u],
+                 prepared.rounding, gradient, optimizer);
     RowStore::Unlock(ref.meta);
   };
   if (refs.empty()) {
@@ -229,9 +233,10 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
         if (!status.ok()) return fails(status);
       }
     }
-    for (const PreparedUpdate& update : prepared) {
-      if (update.cold.empty()) continue;
+    for (PreparedUpdate& update : prepared) {
       EmbeddingStore* const store = update.table->store;
+      update.rounding = store->rounding(/*shared=*/false);
+      if (update.cold.empty()) continue;
       VisitRowType(store->type(), [&](auto zero) {
         using T = decltype(zero);
         store->UpdateShared<T>(

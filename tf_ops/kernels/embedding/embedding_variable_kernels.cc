@@ -36,6 +36,8 @@ class EmbeddingVariableOp : public Kernel {
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
     OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
+    OP_REQUIRES_OK(ctx,
+                   ReadRounding(ctx, type_, &policies_.stochastic_rounding));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &table_name_));
   }
 

@@ -26,6 +26,7 @@ LODESTAR_OP("EmbeddingVariable")
            "num_counters: int = 0", "num_hashes: int = 0", "max_rows: int = 0",
            "max_rows_policy: {'lru', 'lfu'} = 'lru'", "max_age: int = -1",
            "min_norm: float = 0.0", "shared_rows: int = 0",
+           "rounding: {'nearest', 'stochastic'} = 'nearest'",
            "table_name: string = ''")
     .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
@@ -50,6 +51,7 @@ max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
 min_norm: EmbeddingEvict removes rows with a smaller Euclidean norm; 0: none.
 shared_rows: Number of trained rows shared by ids without a row, for lookups
   with missing='shared'.
+rounding: How updates round rows of 16 bits.
 table_name: Name in errors of updates.
 INVALID_ARGUMENT if a variable with this name has another dim or dtype, or a
 value is out of range.
