@@ -1,8 +1,8 @@
 """Compares a training step of embedding variables with TensorFlow and Keras.
 
 Lookup, gradient and update for 65,536 ids of 1M rows: Zipf's law and uniform
-ids, dimensions 8, 32 and 128, Adagrad and Adam, with a loss and without; and
-eight callers compared with one.
+ids, dimensions 8, 32 and 128, Adagrad and Adam, with a loss and without; also
+RowWiseAdagrad compared with Adagrad, and eight callers with one.
 """
 
 import concurrent.futures
@@ -29,9 +29,11 @@ def optimizer_of(name):
     """Returns Keras's optimizer of this name."""
     if name == "Adam":
         return keras.optimizers.Adam(LEARNING_RATE, *BETAS, EPSILON)
-    return keras.optimizers.Adagrad(
-        LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON
-    )
+    if name == "RowWiseAdagrad":
+        cls = lodestar.optimizers.RowWiseAdagrad
+    else:
+        cls = keras.optimizers.Adagrad
+    return cls(LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON)
 
 
 def compiled(step, dim, loss):
@@ -229,6 +231,22 @@ def compare_owner(batches, runs):
     )
 
 
+def compare_row_wise(batches, runs):
+    """Compares an accumulator per row with one per number of a row."""
+    row_wise = our_step(batches.matrix, batches.keys, "RowWiseAdagrad")
+    adagrad = our_step(batches.matrix, batches.keys)
+    measure.compare(
+        f"training step, RowWiseAdagrad, zipf(1.05) ids, dimension {DIM}",
+        functools.partial(row_wise, upstream=batches.upstream),
+        functools.partial(adagrad, upstream=batches.upstream),
+        batches.feeds,
+        against="Adagrad",
+        items=batches.size,
+        wanted=1,
+        runs=runs,
+    )
+
+
 def compare_steps(exponent, dim, options, variants):
     """Compares our step with each peer of `(optimizer, loss, peer, wanted)`."""
     batches = Batches(exponent, options, dim)
@@ -275,6 +293,7 @@ def main():
                 options,
                 [(o, False, stock, 4) for o in ("Adagrad", "Adam")],
             )
+    compare_row_wise(Batches(1.05, options), options.runs)
     compare_owner(Batches(1.05, options), options.runs)
     compare_callers(Batches(1.2, options), options.runs)
 

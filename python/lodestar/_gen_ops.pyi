@@ -733,6 +733,7 @@ def lodestar_embedding_variable(
     min_norm: float = 0,
     min_frequency: int = 0,
     shared_rows: int = 0,
+    rounding: str = 'nearest',
     table_name: str = '',
     name: str | None = None,
 ) -> tf.Tensor: ...

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
@@ -70,7 +69,9 @@ class EmbeddingVariable(TableVariable):
             picks one of n trained rows.
         dtype: Dtype of the rows and lookups: `tf.float32`, `tf.float64`,
             `tf.float16` or `tf.bfloat16`. Rows of 16 bits are pooled and updated
-            in float32, with float32 optimizer slots, and rounded to nearest.
+            in float32, with float32 optimizer slots, and then rounded.
+        rounding: How updates round rows of 16 bits: to `"nearest"`, or
+            `"stochastic"`, which keeps small updates on average.
         num_shards: Number of shards with their own locks, 1 to 4096. Results do
             not depend on it. Defaults to the LODESTAR_NUM_SHARDS environment
             variable, else 16.
@@ -136,6 +137,7 @@ class EmbeddingVariable(TableVariable):
         seed: int | Sequence[int] | None = None,
         default_row: lookup_arguments.DefaultRow = "zeros",
         dtype: Any = tf.float32,
+        rounding: str = "nearest",
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
         eviction: policies.Evictions = None,
@@ -153,6 +155,7 @@ class EmbeddingVariable(TableVariable):
         )
         self._table_name = name
         self.row_dtype = lookup_arguments.row_dtype(dtype)
+        self._rounding = lookup_arguments.rounding(rounding, self.row_dtype)
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
@@ -191,6 +194,7 @@ class EmbeddingVariable(TableVariable):
         return {
             "dim": self.output_dim,
             "dtype": self.row_dtype,
+            "rounding": self._rounding,
             "initializer": self._attrs.kind,
             "initializer_a": self._attrs.a,
             "initializer_b": self._attrs.b,
@@ -264,21 +268,17 @@ class EmbeddingVariable(TableVariable):
         return self.admission is not None
 
     def get_config(self) -> dict[str, Any]:
-        initializer = self._row_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            initializer = keras.initializers.serialize(initializer)
-        default_row = self._missing
-        if default_row == "shared":
-            default_row = policies.serialize(self._shared_rows)
-        elif default_row == "vector":
-            default_row = self._missing_values.astype(np.float64).tolist()
         optimizer = self.optimizer
+        initializer = initializers.serialize(self._row_initializer)
         return {
             "output_dim": self.output_dim,
             "embeddings_initializer": initializer,
             "seed": [self._seed, self._salt],
-            "default_row": default_row,
+            "default_row": lookup_arguments.default_row_config(
+                self._missing, self._missing_values, self._shared_rows
+            ),
             "dtype": self.dtype,
+            "rounding": self._rounding,
             "num_shards": self._num_shards,
             "admission": policies.serialize(self.admission),
             "eviction": policies.serialize(self._eviction) or None,

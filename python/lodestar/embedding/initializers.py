@@ -68,6 +68,13 @@ def initializer_attrs(
     return InitializerAttrs(kind, a, b)
 
 
+def serialize(initializer: Initializer) -> Any:
+    """Returns `initializer` for a config."""
+    if isinstance(initializer, keras.initializers.Initializer):
+        return keras.initializers.serialize(initializer)
+    return initializer
+
+
 def first_value_words(seed: Any, name: str | None) -> tuple[int, int]:
     """Returns the seed and the salt of a table's initial values.
 

@@ -8,9 +8,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_count, check_flag, check_integer
+from lodestar._checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_integer,
+)
 from lodestar._typing import AnyTensor
-from lodestar.embedding.policies import SharedRows
+from lodestar.embedding.policies import SharedRows, serialize
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
 from lodestar.ops.embedding_collection_ops import FeatureAttrs
@@ -36,6 +41,17 @@ def row_dtype(dtype: Any) -> tf.DType:
             "table's rows can have."
         )
     return found
+
+
+def rounding(value: str, dtype: tf.DType) -> str:
+    """Returns the `rounding` of rows of `dtype`."""
+    check_choice("rounding", value, ("nearest", "stochastic"))
+    if value == "stochastic" and dtype.size != 2:
+        raise ValueError(
+            f"`rounding`='stochastic' is for float16 and bfloat16 rows, but the "
+            f"rows are {dtype.name}. Set `dtype`, or leave `rounding` out."
+        )
+    return value
 
 
 def missing_rows(
@@ -70,6 +86,15 @@ def missing_rows(
             f"'initial', got shape {vector.shape}."
         )
     return "vector", vector, None
+
+
+def default_row_config(
+    missing: str, vector: np.ndarray, shared: SharedRows | None
+) -> Any:
+    """Returns the argument that `missing_rows` read, for a config."""
+    if missing == "shared":
+        return serialize(shared)
+    return vector.astype(np.float64).tolist() if len(vector) else missing
 
 
 def check_lookup(
@@ -234,6 +259,8 @@ def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
     )
     if value is None:  # Keras returns None for None
         raise ValueError(f"{text}.")
+    if isinstance(value, str) and value.lower() == "rowwiseadagrad":
+        value = "lodestar>RowWiseAdagrad"
     try:
         return keras.optimizers.get(value)
     except ValueError as error:

@@ -125,13 +125,19 @@ def from_checkpoint(
     dim = tf.shape(rows)[1]
     shared = saved["shared_rows"]
     saved["shared_rows"] = tf.reshape(shared, [tf.size(shared) // dim, dim])
+    width = tf.where(is_row_wise(saved["optimizer"]), 1, dim)
     for name, per_row in (
         ("optimizer_slots", num_ids),
         ("shared_slots", tf.size(shared) // dim),
     ):
-        saved[name] = tf.reshape(saved[name], [slots, per_row, dim])
+        saved[name] = tf.reshape(saved[name], [slots, per_row, width])
     check(table, saved)
     return saved
+
+
+def is_row_wise(optimizer: Any) -> Any:
+    """Whether the optimizer slots of a table have one number per row."""
+    return optimizer == "row_wise_adagrad"
 
 
 def to_rows(saved: Mapping[str, tf.Tensor]) -> EmbeddingRows:

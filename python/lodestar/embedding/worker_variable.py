@@ -104,7 +104,7 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
         if not tf.executing_eagerly():
             self._refuse_saved_model()
         own = super().export_all(optimizer_slots, with_rows)
-        slots = "optimizer_slots"  # [S, N, D], gathered along N
+        slots = "optimizer_slots"  # [S, N, W], gathered along N
         own[slots] = tf.transpose(own[slots], [1, 0, 2])
         names = [name for name in NAMES if name not in _EQUAL]
         of_workers = workers.of_each(

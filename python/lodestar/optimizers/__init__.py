@@ -1,7 +1,8 @@
 """Keras optimizers for models with tables.
 
 Each class has the name and the constructor of the Keras class that it derives from,
-and trains dense weights and rows of tables with the same formula.
+and trains dense weights and rows of tables with the same formula. RowWiseAdagrad,
+which Keras lacks, has the constructor of Adagrad.
 """
 
 from lodestar.embedding.table_variable import TableVariable
@@ -17,6 +18,7 @@ from lodestar.optimizers.keras_optimizers import (
     Lion,
     Nadam,
     RMSprop,
+    RowWiseAdagrad,
 )
 from lodestar.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from lodestar.optimizers.wrap import wrap
@@ -36,6 +38,7 @@ __all__ = [
     "LossScaleOptimizer",
     "Nadam",
     "RMSprop",
+    "RowWiseAdagrad",
     "clip_by_global_norm",
     "wrap",
 ]

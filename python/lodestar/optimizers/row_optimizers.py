@@ -15,6 +15,13 @@ from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers.unfused import NotRowWiseError, UnfusedOptimizer
 
 
+class RowWiseAdagrad(keras.optimizers.Adagrad):
+    """The Keras class of `lodestar.optimizers.RowWiseAdagrad`.
+
+    Only its rule for rows differs from Adagrad.
+    """
+
+
 class RowUpdate(NamedTuple):
     """Update rule of one apply.
 
@@ -61,6 +68,11 @@ def _sgd(optimizer: keras.optimizers.SGD, step: Step) -> _Rule:
 def _adagrad(optimizer: keras.optimizers.Adagrad, step: Step) -> _Rule:
     initial = optimizer.initial_accumulator_value
     return "adagrad", [initial], {"epsilon": optimizer.epsilon}
+
+
+def _row_wise_adagrad(optimizer: RowWiseAdagrad, step: Step) -> _Rule:
+    name, initial, numbers = _adagrad(optimizer, step)
+    return f"row_wise_{name}", initial, numbers
 
 
 def _adam(optimizer: keras.optimizers.Adam, step: Step) -> _Rule:
@@ -169,6 +181,7 @@ _RULES: dict[type | None, Callable[[Any, Step], _Rule]] = {
     keras.optimizers.Nadam: _nadam,
     keras.optimizers.RMSprop: _rmsprop,
     keras.optimizers.SGD: _sgd,
+    RowWiseAdagrad: _row_wise_adagrad,
 }
 # Reasons, by name, because some are not in every Keras release.
 _NOT_ROW_WISE = {
@@ -188,7 +201,7 @@ _UNFUSED = {"assign", "assign_add", "assign_sub", "build", "update_step"}
 
 
 def _describe(optimizer: keras.optimizers.Optimizer) -> str:
-    cls = next(c for c in type(optimizer).__mro__ if not _is_ours(c))
+    cls = _classes(optimizer)[0]
     known = getattr(keras.optimizers, cls.__name__, None) is cls
     return f"keras.optimizers.{cls.__name__}" if known else cls.__name__
 
@@ -204,14 +217,18 @@ def _refuse(optimizer: keras.optimizers.Optimizer, why: str) -> NoReturn:
     )
 
 
-def _is_ours(cls: type) -> bool:
-    """Returns whether a class only adds the training of tables to a Keras class."""
-    return cls.__module__.startswith("lodestar.")
+def _classes(optimizer: keras.optimizers.Optimizer) -> list[type]:
+    """Returns the bases, without those that only add the training of tables."""
+    return [
+        cls
+        for cls in type(optimizer).__mro__
+        if cls in _RULES or not cls.__module__.startswith("lodestar.")
+    ]
 
 
 def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
     """Returns the key of `optimizer` in _RULES, or None if it is unfused."""
-    classes = [c for c in type(optimizer).__mro__ if not _is_ours(c)]
+    classes = _classes(optimizer)
     for cls in classes:
         if getattr(keras.optimizers, cls.__name__, None) is cls:
             if cls.__name__ in _NOT_ROW_WISE:
@@ -242,6 +259,13 @@ def _rule_type(optimizer: keras.optimizers.Optimizer) -> type | None:
             optimizer,
             f"it overrides {names} of {base.__name__}, which applies to variables "
             "only; a subclass may override `build` and `update_step`",
+        )
+    if changed and base is RowWiseAdagrad:
+        names = ", ".join(f"`{name}`" for name in sorted(changed))
+        _refuse(
+            optimizer,
+            f"it overrides {names}, but the rows of RowWiseAdagrad have one "
+            "accumulator each, which only its own update can train",
         )
     return base if base in _RULES and not changed else None
 

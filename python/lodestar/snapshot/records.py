@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar.embedding.saved_state import is_row_wise
 from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -43,10 +44,13 @@ class TableFile:
         formats: list[Any] = ["<i8", "<i8", "<u4"]
         offsets, end = [0, 8, 16], 24
         for name in names[3:]:
-            kind = value if name == "values" else slot
-            formats.append((kind, (self.entry.dim,)))
+            kind, width = value, self.entry.dim
+            if name != "values":
+                kind = slot
+                width = 1 if is_row_wise(self.entry.optimizer) else width
+            formats.append((kind, (width,)))
             offsets.append(end)
-            end += -(-kind.itemsize * self.entry.dim // 8) * 8
+            end += -(-kind.itemsize * width // 8) * 8
         record: Any = {"names": names, "formats": formats}
         record |= {"offsets": offsets, "itemsize": end}
         return np.dtype(record)

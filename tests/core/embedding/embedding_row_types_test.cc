@@ -367,5 +367,56 @@ TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
   }
 }
 
+// Stochastic rounding has the same bits for any number of threads and shards,
+// and changes no row of other types.
+TYPED_TEST(EmbeddingRowTypesTest, StochasticRoundingIsDeterministic) {
+  using T = TypeParam;
+  using C = ComputeOf<T>;
+  TablePolicies stochastic;
+  stochastic.stochastic_rounding = true;
+  stochastic.shared_rows = 3;
+  TablePolicies nearest = stochastic;
+  nearest.stochastic_rounding = false;
+  const std::vector<int64_t> ids = this->Ids(500);
+  for (const int dim : {3, 1500}) {
+    const std::vector<float> h = {0.01f, 0.0f};
+    SparseOptimizer sgd;
+    ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+    const auto train = [&](const TablePolicies& policies, int64_t shards,
+                           int threads) {
+      const ParallelFor parallel = Threads(threads);
+      auto store = this->Make(dim, shards, policies);
+      EmbeddingStore::LookupOptions options;
+      options.insert = true;
+      const Span<const int64_t> own(ids.data(), 400);
+      std::vector<RowRef> refs(400);
+      EXPECT_TRUE(store->FindOrInsert(own, options, refs, &parallel).ok());
+      std::vector<C> gradients(ids.size() * dim);
+      for (int step = 0; step < 3; ++step) {
+        for (size_t i = 0; i < gradients.size(); ++i) {
+          gradients[i] = static_cast<C>((i * 7 + step) % 13) * C(0.001);
+        }
+        // The last ids train shared rows.
+        EXPECT_TRUE(store
+                        ->Apply(ids, gradients.data(), "sgd", sgd, {}, false,
+                                -1, &parallel)
+                        .ok());
+      }
+      EmbeddingRows rows;
+      EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
+      return rows;
+    };
+    const EmbeddingRows first = train(stochastic, 1, 1);
+    for (const int64_t shards : {1, 16}) {
+      const EmbeddingRows rows = train(stochastic, shards, 8);
+      EXPECT_TRUE(rows.values == first.values);
+      EXPECT_TRUE(rows.shared_values == first.shared_values);
+    }
+    const EmbeddingRows rounded = train(nearest, 1, 1);
+    EXPECT_EQ(rounded.values == first.values, !kIsHalf<T>);
+    EXPECT_EQ(rounded.shared_values == first.shared_values, !kIsHalf<T>);
+  }
+}
+
 }  // namespace
 }  // namespace lodestar

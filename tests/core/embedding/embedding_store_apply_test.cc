@@ -68,18 +68,27 @@ struct Table {
 TEST(EmbeddingStoreApplyTest, SeveralTablesUpdateIndependently) {
   for (int threads : {1, 3}) {
     const ParallelFor parallel = Threads(threads);
-    Table tables[] = {{5, 300}, {2, 0}, {1, 1}, {8, 77, RowType::kFloat64}};
-    Table alone[] = {{5, 300}, {2, 0}, {1, 1}, {8, 77, RowType::kFloat64}};
-    const std::string names[] = {"adagrad", "sgd", "sgd", "adagrad"};
+    Table tables[] = {{5, 300},
+                      {2, 0},
+                      {1, 1},
+                      {8, 77, RowType::kFloat64},
+                      {1030, 9, RowType::kFloat16}};
+    Table alone[] = {{5, 300},
+                     {2, 0},
+                     {1, 1},
+                     {8, 77, RowType::kFloat64},
+                     {1030, 9, RowType::kFloat16}};
+    const std::string names[] = {"adagrad", "sgd", "sgd", "row_wise_adagrad",
+                                 "row_wise_adagrad"};
     std::vector<EmbeddingStore::UniqueUpdate> updates;
-    for (int t = 0; t < 4; ++t) {
+    for (int t = 0; t < 5; ++t) {
       updates.push_back(tables[t].Update(names[t]));
       const auto update = alone[t].Update(names[t]);
       ASSERT_TRUE(EmbeddingStore::Apply({&update, 1}, nullptr).ok());
     }
     updates[2].next_step = 9;
     ASSERT_TRUE(EmbeddingStore::Apply(updates, &parallel).ok());
-    for (int t = 0; t < 4; ++t) {
+    for (int t = 0; t < 5; ++t) {
       EXPECT_EQ(tables[t].Rows(), alone[t].Rows()) << t;
       EXPECT_EQ(tables[t].store->step(), t == 2 ? 9 : 1) << t;
     }

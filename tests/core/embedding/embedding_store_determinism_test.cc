@@ -167,6 +167,7 @@ TEST(EmbeddingStoreDeterminismTest, ContentIsBitwiseTheSameInEverySetting) {
   };
   for (const Optimizer& o : {
            Optimizer{"adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
+           Optimizer{"row_wise_adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
            Optimizer{
                "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f}, {0.0f, 0.0f}},
        }) {

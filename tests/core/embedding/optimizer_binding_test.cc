@@ -57,8 +57,8 @@ TEST_F(OptimizerBindingTest, ExistingRowsGetInitialSlots) {
   Bind(Momentum());
   EXPECT_TRUE(binding.bound());
   EXPECT_EQ(binding.optimizer().name, "replay:momentum");
-  EXPECT_EQ(shared()->num_slots(), 2);
-  EXPECT_EQ(rows.shard(1).rows.num_slots(), 2);
+  EXPECT_EQ(shared()->slots().count, 2);
+  EXPECT_EQ(rows.shard(1).rows.slots().count, 2);
   EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
   EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
 }
@@ -96,6 +96,25 @@ TEST_F(OptimizerBindingTest, AttachingBindsOnce) {
             StatusCode::kFailedPrecondition);
 }
 
+TEST_F(OptimizerBindingTest, RowWiseSlotsReplaceWiderOnesAndBack) {
+  AttachedOptimizer row_wise;
+  row_wise.name = "row_wise_adagrad";
+  row_wise.slot_names = {"accumulator"};
+  row_wise.slot_inits = {0.25f};
+  Bind(row_wise);
+  EXPECT_TRUE(shared()->slots().row_wise);
+  EXPECT_EQ(shared()->slot_width(), 1);
+  EXPECT_EQ(*static_cast<const float*>(shared()->slot(kRow, 0)), 0.25f);
+  Bind(Momentum());
+  EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
+  EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
+  EXPECT_NE(binding.Check(row_wise).message().find(
+                "'replay:momentum', but the update uses 'row_wise_adagrad'"),
+            std::string::npos);
+  Bind(row_wise);
+  EXPECT_EQ(*static_cast<const float*>(shared()->slot(kRow, 0)), 0.25f);
+}
+
 TEST_F(OptimizerBindingTest, AnotherOneReplacesTheFirst) {
   Bind(Momentum());
   const AttachedOptimizer& first = binding.optimizer();
@@ -104,7 +123,7 @@ TEST_F(OptimizerBindingTest, AnotherOneReplacesTheFirst) {
   none.name = "sgd";
   Bind(none);
   EXPECT_TRUE(binding.IsBoundTo(none));
-  EXPECT_EQ(shared()->num_slots(), 0);
+  EXPECT_EQ(shared()->slots().count, 0);
   EXPECT_EQ(binding.Check(Momentum()).code(), StatusCode::kFailedPrecondition);
   Bind(Momentum("adam"));
   EXPECT_EQ(binding.optimizer().name, "adam");

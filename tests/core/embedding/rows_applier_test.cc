@@ -50,7 +50,7 @@ class Records {
   }
 
  private:
-  const SnapshotRowLayout layout_{kDim, RowType::kFloat32, 1};
+  const SnapshotRowLayout layout_{kDim, RowType::kFloat32, {1}};
   std::vector<char> data_;
 };
 
@@ -176,7 +176,7 @@ TEST(RowChecksTest, RowsOfAnotherKindAreRefused) {
   const auto table = MakeTable(policies);
   const RowChecks checks(*table);
   EXPECT_TRUE(checks.CheckKind(kDim, RowType::kFloat32, 3).ok());
-  EXPECT_TRUE(checks.CheckKind(kDim, RowType::kFloat32, 0).ok());
+  EXPECT_TRUE(checks.CheckKind(kDim, RowType::kFloat32, {}).ok());
   EXPECT_TRUE(
       RowChecks(*MakeTable()).CheckKind(kDim, RowType::kFloat32, 3).ok());
   ExpectError(checks.CheckKind(5, RowType::kFloat32, 3),

@@ -187,8 +187,8 @@ TEST_F(ShardedRowsTest, ChangesOfAllRowsWaitForTheSnapshot) {
 
 TEST_F(ShardedRowsTest, ARowSurvivesARoundTrip) {
   Add(Range(2));
-  ASSERT_TRUE(rows_.ReserveSlots(1).ok());
-  rows_.AttachSlots(std::vector<float>{0.5f});
+  ASSERT_TRUE(rows_.ReserveSlots({1}).ok());
+  rows_.AttachSlots({1}, std::vector<float>{0.5f});
   const RowRef ref = Find(Range(2))[1];
   RowStore& store = rows_.shard(ref.shard).rows;
   // Row 1 of two, with one slot.

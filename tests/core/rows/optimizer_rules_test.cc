@@ -25,6 +25,7 @@ TEST(OptimizerRulesTest, SingleColumnsMatchRows) {
     SparseOptimizer optimizer;
     ASSERT_TRUE(SparseOptimizer::Create(Rule::kName, numbers, &optimizer).ok());
     ASSERT_EQ(optimizer.num_slots(), kRuleSlots<Rule>);
+    ASSERT_EQ(optimizer.row_wise(), kIsRowWise<Rule>);
     std::vector<std::string> names;
     ASSERT_TRUE(SparseOptimizer::SlotNames(Rule::kName, &names));
     EXPECT_EQ(names, std::vector<std::string>(Rule::kSlots.begin(),
@@ -44,17 +45,29 @@ TEST(OptimizerRulesTest, SingleColumnsMatchRows) {
     for (size_t i = 0; i < numbers.size(); ++i) h[i] = numbers[i];
     std::vector<float> wanted = value;
     std::vector<std::vector<float>> wanted_slots = slots;
-    for (int c = 0; c < kDim; ++c) {
-      float s[3] = {slots[0][c], slots[1][c], slots[2][c]};
-      Rule::Update(h, gradient[c], wanted[c], s);
-      for (int k = 0; k < kRuleSlots<Rule>; ++k) wanted_slots[k][c] = s[k];
+    if constexpr (kIsRowWise<Rule>) {
+      constexpr float kMeanSquare = 3.0f;
+      const float rate =
+          Rule::UpdateSlots(h, kMeanSquare, wanted_slots[0].data());
+      for (int c = 0; c < kDim; ++c) {
+        Rule::UpdateColumn(rate, gradient[c], wanted[c]);
+      }
+      EXPECT_EQ(optimizer.UpdateSlots(kMeanSquare, slots[0].data()), rate);
+      optimizer.UpdateColumns(rate, gradient.data(), kDim, value.data());
+    } else {
+      for (int c = 0; c < kDim; ++c) {
+        float s[3] = {slots[0][c], slots[1][c], slots[2][c]};
+        Rule::Update(h, gradient[c], wanted[c], s);
+        for (int k = 0; k < kRuleSlots<Rule>; ++k) wanted_slots[k][c] = s[k];
+      }
+      float* const rows[3] = {slots[0].data(), slots[1].data(),
+                              slots[2].data()};
+      optimizer.Update(gradient.data(), kDim, value.data(), rows);
     }
-    float* const rows[3] = {slots[0].data(), slots[1].data(), slots[2].data()};
-    optimizer.Update(gradient.data(), kDim, value.data(), rows);
     EXPECT_EQ(value, wanted) << Rule::kName;
     EXPECT_EQ(slots, wanted_slots) << Rule::kName;
   });
-  EXPECT_EQ(rules, 14);
+  EXPECT_EQ(rules, 15);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace lodestar {
 namespace {
 
 const SnapshotRowFormat kFormat{
-    SnapshotRowLayout(2, RowType::kFloat32, 0), {}, 0};
+    SnapshotRowLayout(2, RowType::kFloat32, {}), {}, 0};
 
 int64_t Count(const RowImages::Chunk* chunks) {
   int64_t count = 0;

@@ -28,7 +28,7 @@ constexpr int64_t kHot = 7;  // also its row number
 
 const SnapshotRowFormat& Format() {
   static const SnapshotRowFormat format = {
-      SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
+      SnapshotRowLayout(1, RowType::kFloat32, {}), {}, 0};
   return format;
 }
 

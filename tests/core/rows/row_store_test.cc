@@ -92,9 +92,9 @@ TEST(RowStoreTest, SlotsAreAddedToOldAndNewRows) {
   RowStore store(2, &arena);
   const uint32_t old_row = Add(&store, 1, 0.0f, 2);
   const std::vector<float> inits = {0.1f, 0.0f};
-  ASSERT_TRUE(store.ReserveSlots(2).ok());
-  store.AttachSlots(inits);
-  EXPECT_EQ(store.num_slots(), 2);
+  ASSERT_TRUE(store.ReserveSlots({2}).ok());
+  store.AttachSlots({2}, inits);
+  EXPECT_EQ(store.slots().count, 2);
   EXPECT_EQ(slot(store, old_row, 0)[1], 0.1f);
   EXPECT_EQ(slot(store, old_row, 1)[1], 0.0f);
   ASSERT_TRUE(store.Reserve(5000).ok());
@@ -107,27 +107,72 @@ TEST(RowStoreTest, SlotsAreAddedToOldAndNewRows) {
 }
 
 TEST(RowStoreTest, SlotsAreStoredInsideLaterRows) {
-  constexpr int kRowDim = 5;
+  constexpr int kRowDim = 6;
   Arena arena;
   RowStore store(kRowDim, &arena);
   const auto distance = [&](uint32_t row, int s) {
     return static_cast<char*>(store.slot(row, s)) -
            reinterpret_cast<char*>(store.meta(row));
   };
+  const auto attach = [&](const SlotShape& slots) {
+    ASSERT_TRUE(store.ReserveSlots(slots).ok());
+    store.AttachSlots(slots, std::vector<float>(slots.count, 0.5f));
+  };
+  const auto grow = [&] {
+    const uint32_t row = static_cast<uint32_t>(store.capacity());
+    EXPECT_TRUE(store.Reserve(store.capacity() + 1).ok());
+    return row;
+  };
   const int64_t slot_bytes = kRowDim * sizeof(float);
-  const int64_t bare = sizeof(RowMeta) + 24;
-  ASSERT_TRUE(store.ReserveSlots(1).ok());
+  const int64_t bare = sizeof(RowMeta) + slot_bytes;
+  attach({1});
   const uint32_t one = Add(&store, 1, 0.0f, kRowDim);
+  const int64_t first = store.capacity();
   EXPECT_EQ(distance(one, 0), bare);
-  ASSERT_TRUE(store.ReserveSlots(2).ok());
-  EXPECT_EQ(distance(one, 0), bare);  // rows do not move
-  EXPECT_NE(distance(one, 1), bare + slot_bytes);
-  ASSERT_TRUE(store.Reserve(store.capacity() + 1).ok());
-  const uint32_t last = static_cast<uint32_t>(store.capacity() - 1);
-  EXPECT_EQ(distance(last, 0), bare);
-  EXPECT_EQ(distance(last, 1), bare + slot_bytes);
+  EXPECT_EQ(store.slot_bytes(), first * slot_bytes);
+  attach({2});
+  // Rows do not move, but their slots do. Slots of a row are consecutive.
+  EXPECT_NE(distance(one, 0), bare);
+  EXPECT_EQ(distance(one, 1), distance(one, 0) + slot_bytes);
+  const uint32_t two = grow();
+  EXPECT_EQ(distance(two, 0), bare);
+  EXPECT_EQ(distance(two, 1), bare + slot_bytes);
   EXPECT_EQ(store.row_bytes(), store.capacity() * bare);
   EXPECT_EQ(store.slot_bytes(), store.capacity() * 2 * slot_bytes);
+  // A row-wise slot takes four bytes of new rows, and the place of wider slots
+  // in existing ones.
+  const int64_t before = store.slot_bytes();
+  const int64_t old_rows = store.capacity();
+  attach({1, /*row_wise=*/true});
+  EXPECT_EQ(store.slot_bytes(), before);
+  EXPECT_EQ(store.bytes_per_slot(), 4);
+  const uint32_t three = grow();
+  EXPECT_EQ(distance(three, 0), bare);
+  EXPECT_EQ(store.slot_bytes(), before + 4 * (store.capacity() - old_rows));
+  EXPECT_EQ(static_cast<float*>(store.slot(one, 0))[0], 0.5f);
+  // The wider slots of the last segment need memory again.
+  attach({2});
+  EXPECT_EQ(distance(two, 0), bare);
+  EXPECT_NE(distance(three, 0), bare);
+  EXPECT_EQ(store.slot_bytes(), store.capacity() * 2 * slot_bytes);
+}
+
+// ReserveSlots alone changes no slot.
+TEST(RowStoreTest, ReservedSlotsWaitForAttachSlots) {
+  Arena arena;
+  RowStore store(2, &arena);
+  ASSERT_TRUE(store.ReserveSlots({1}).ok());
+  store.AttachSlots({1}, std::vector<float>{0.5f});
+  const uint32_t row = Add(&store, 1, 0.0f, 2);
+  static_cast<float*>(store.slot(row, 0))[1] = 7.0f;
+  ASSERT_TRUE(store.ReserveSlots({3}).ok());
+  ASSERT_TRUE(store.Reserve(store.capacity() + 1).ok());
+  EXPECT_EQ(static_cast<float*>(store.slot(row, 0))[1], 7.0f);
+  EXPECT_EQ(store.slots().count, 1);
+  store.AttachSlots({3}, std::vector<float>{0.0f, 0.0f, 2.0f});
+  for (int s = 0; s < 3; ++s) {
+    EXPECT_EQ(static_cast<float*>(store.slot(row, s))[1], s == 2 ? 2.0f : 0.0f);
+  }
 }
 
 // Removes and adds rows at random; the content equals a map's. Slots are
@@ -143,18 +188,20 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
     return static_cast<float*>(store.slot(row, s));
   };
   const auto fill_slots = [&](uint32_t row, int64_t id) {
-    for (int s = 0; s < store.num_slots(); ++s) {
-      std::fill_n(slot(row, s), kRowDim, static_cast<float>(-id - s));
+    for (int s = 0; s < store.slots().count; ++s) {
+      std::fill_n(slot(row, s), store.slot_width(),
+                  static_cast<float>(-id - s));
     }
   };
   int64_t next_id = 0;
   for (int round = 0; round < 40; ++round) {
-    if (round == 10 || round == 20) {
-      const std::vector<float> inits(round / 10, 0.5f);
-      ASSERT_TRUE(store.ReserveSlots(inits.size()).ok());
-      store.AttachSlots(inits);
+    if (round % 6 == 5) {
+      const int count = round % 4 + 1;
+      const SlotShape slots = {count, /*row_wise=*/round % 12 == 11};
+      ASSERT_TRUE(store.ReserveSlots(slots).ok());
+      store.AttachSlots(slots, std::vector<float>(count, 0.5f));
       for (const auto& [id, row] : rows) {
-        ASSERT_EQ(slot(row, round / 10 - 1)[kRowDim - 1], 0.5f);
+        ASSERT_EQ(slot(row, count - 1)[store.slot_width() - 1], 0.5f);
         fill_slots(row, id);
       }
     }
@@ -193,8 +240,8 @@ TEST(RowStoreTest, CompactMovesTheLastRowsToFreePlaces) {
       std::vector<float> values(kRowDim);
       ASSERT_TRUE(store.Read(row, id, values.data()));
       ASSERT_EQ(values, std::vector<float>(kRowDim, static_cast<float>(id)));
-      for (int s = 0; s < store.num_slots(); ++s) {
-        for (int c = 0; c < kRowDim; ++c) {
+      for (int s = 0; s < store.slots().count; ++s) {
+        for (int c = 0; c < store.slot_width(); ++c) {
           ASSERT_EQ(slot(row, s)[c], static_cast<float>(-id - s));
         }
       }
@@ -230,7 +277,7 @@ TEST(RowStoreTest, EachRowOfASnapshotIsSavedOnce) {
         }
       }
       const SnapshotRowFormat format = {
-          SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
+          SnapshotRowLayout(1, RowType::kFloat32, {}), {}, 0};
       ImageBudget budget(StepGates(), 1 << 20);
       store.BeginSnapshot(whole, format, 1 << 16, &budget);
       std::vector<char> records(most * format.layout.bytes());

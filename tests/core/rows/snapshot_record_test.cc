@@ -6,7 +6,7 @@ namespace lodestar {
 namespace {
 
 TEST(SnapshotRowLayoutTest, PartsArePaddedToEightBytes) {
-  const SnapshotRowLayout layout(3, RowType::kFloat32, 2);
+  const SnapshotRowLayout layout(3, RowType::kFloat32, {2});
   EXPECT_EQ(layout.values(), 24);
   EXPECT_EQ(layout.value_bytes(), 12);
   EXPECT_EQ(layout.slot(0), 24 + 16);
@@ -15,12 +15,21 @@ TEST(SnapshotRowLayoutTest, PartsArePaddedToEightBytes) {
 }
 
 TEST(SnapshotRowLayoutTest, SlotsHaveTheComputeType) {
-  const SnapshotRowLayout layout(4, RowType::kBFloat16, 1);
+  const SnapshotRowLayout layout(4, RowType::kBFloat16, {1});
   EXPECT_EQ(layout.value_bytes(), 8);
   EXPECT_EQ(layout.slot_bytes(), 16);
   EXPECT_EQ(layout.bytes(), 24 + 8 + 16);
-  const SnapshotRowLayout wide(4, RowType::kFloat64, 1);
+  const SnapshotRowLayout wide(4, RowType::kFloat64, {1});
   EXPECT_EQ(wide.slot_bytes(), 32);
+}
+
+TEST(SnapshotRowLayoutTest, RowWiseSlotsHaveOneValue) {
+  const SnapshotRowLayout layout(32, RowType::kFloat32, {2, /*row_wise=*/true});
+  EXPECT_EQ(layout.slots(), 2);
+  EXPECT_EQ(layout.slot_width(), 1);
+  EXPECT_EQ(layout.slot_bytes(), 4);
+  EXPECT_EQ(layout.slot(1), 24 + 128 + 8);
+  EXPECT_EQ(layout.bytes(), 24 + 128 + 16);
 }
 
 }  // namespace

@@ -279,6 +279,37 @@ TEST(SparseOptimizerTest, Ftrl) {
   }
 }
 
+// row -= lr * gradient / (sqrt(accumulator) + epsilon), with weight decay
+// first.
+TEST(SparseOptimizerTest, RowWiseAdagrad) {
+  SparseOptimizer optimizer;
+  ASSERT_TRUE(SparseOptimizer::Create("row_wise_adagrad",
+                                      std::vector<float>{0.1f, 0.01f, 1e-3f},
+                                      &optimizer)
+                  .ok());
+  EXPECT_TRUE(optimizer.row_wise());
+  EXPECT_TRUE(SparseOptimizer::IsRowWise("row_wise_adagrad"));
+  EXPECT_FALSE(SparseOptimizer::IsRowWise("adagrad"));
+  EXPECT_FALSE(SparseOptimizer::IsRowWise("replay:row_wise_adagrad"));
+  const std::vector<double> gradient = {3.0, -4.0};
+  std::vector<double> value = {1.0, 2.0};
+  std::vector<double> wanted = value;
+  double accumulator = 0.1;
+  double wanted_accumulator = 0.1;
+  for (int step = 0; step < 3; ++step) {
+    wanted_accumulator += 12.5;  // (9 + 16) / 2
+    for (int c = 0; c < 2; ++c) {
+      wanted[c] -= wanted[c] * 0.01 * 0.1;
+      wanted[c] -= 0.1 * gradient[c] / (std::sqrt(wanted_accumulator) + 1e-3);
+    }
+    const double rate = optimizer.UpdateSlots(12.5, &accumulator);
+    optimizer.UpdateColumns(rate, gradient.data(), 2, value.data());
+  }
+  EXPECT_DOUBLE_EQ(accumulator, wanted_accumulator);
+  // Hyperparameters are float32.
+  for (int c = 0; c < 2; ++c) EXPECT_NEAR(value[c], wanted[c], 1e-8);
+}
+
 TEST(SparseOptimizerTest, ReportsInvalidArguments) {
   SparseOptimizer out;
   const std::vector<float> two = {0.1f, 0.0f};
@@ -306,8 +337,13 @@ void UpdateWith(Isa isa, const std::string& name, const std::vector<float>& h,
   ASSERT_TRUE(SparseOptimizer::Create(name, h, &optimizer, isa).ok());
   std::vector<C*> slot_data;
   for (auto& slot : *slots) slot_data.push_back(slot.data());
-  optimizer.Update(gradient.data(), static_cast<int>(gradient.size()),
-                   value->data(), slot_data.data());
+  const int dim = static_cast<int>(gradient.size());
+  if (optimizer.row_wise()) {
+    const C rate = optimizer.UpdateSlots(gradient[dim - 1], slot_data[0]);
+    optimizer.UpdateColumns(rate, gradient.data(), dim, value->data());
+  } else {
+    optimizer.Update(gradient.data(), dim, value->data(), slot_data.data());
+  }
 }
 
 // Ignores the sign of NaN, which no standard defines.
@@ -325,6 +361,7 @@ void CompareIsas() {
       {"sgd", 2},
       {"sgd_momentum", 4},
       {"adagrad", 3},
+      {"row_wise_adagrad", 3},
       {"adam", 6},
       {"adam_amsgrad", 6},
       {"rmsprop", 6},

@@ -69,7 +69,7 @@ void Train(EmbeddingStore* store, const Ids& ids) {
 
 // Returns the value and the number of updates of a consistent row.
 std::pair<float, float> RowOf(const std::string& record) {
-  const SnapshotRowLayout layout(kDim, RowType::kFloat32, 1);
+  const SnapshotRowLayout layout(kDim, RowType::kFloat32, {1});
   float value[kDim];
   float slot[kDim];
   std::memcpy(value, record.data() + layout.values(), sizeof(value));

@@ -61,6 +61,7 @@ const Rule kRules[] = {
     {"sgd", {0.5f, 0}, {}},
     {"adagrad", {0.5f, 0, 1e-7f}, {0.1f}},
     {"adam", {0.5f, 0, 0.1f, 0.001f, 1e-7f, 0.01f}, {0, 0}},
+    {"row_wise_adagrad", {0.5f, 0, 1e-7f}, {0.1f}},
 };
 
 void Apply(EmbeddingStore* store, const std::vector<int64_t>& ids,
@@ -497,7 +498,7 @@ class RandomEvents {
   RandomEvents(const TablePolicies& policies, int64_t shards, RowType type,
                uint64_t seed)
       : store_(MakeStore(policies, shards, type)),
-        rule_(kRules[seed % 3]),
+        rule_(kRules[seed % 4]),
         unfused_(type == RowType::kFloat32 && seed % 4 == 3),
         max_rows_(policies.eviction.max_rows),
         rng_(seed) {}

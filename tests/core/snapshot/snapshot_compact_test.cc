@@ -79,6 +79,8 @@ SnapshotTable TableOf(int dim, RowType type, bool whole) {
 }
 
 const AttachedOptimizer kAdagrad = {"adagrad", {"accumulator"}, {0.5f}};
+const AttachedOptimizer kRowWise = {
+    "row_wise_adagrad", {"accumulator"}, {0.5f}};
 
 void ExpectError(const Status& status, StatusCode code,
                  const std::vector<std::string>& parts) {
@@ -112,7 +114,9 @@ TEST(SnapshotCompactTest, EqualsTheEndOfTheChain) {
         std::set<int64_t> changed;
         table.whole = f == 0 || f == whole_at;
         table.step = f;
-        if (f == attached_at) table.optimizer = kAdagrad;
+        if (f == attached_at) {
+          table.optimizer = seed % 3 == 0 ? kRowWise : kAdagrad;
+        }
         for (int i = 0; i < 200; ++i) {
           // 0 and ids of both signs.
           const int64_t id = (static_cast<int64_t>(random() % 150) - 40) *
@@ -176,9 +180,8 @@ TEST(SnapshotCompactTest, EqualsTheEndOfTheChain) {
       ASSERT_EQ(content.rows.size(), rows.size());
       for (const auto& [id, value] : rows) {
         std::string wanted = RowRecord(table, id, value, written_at.at(id));
-        if (written_at.at(id) < attached_at &&
-            table.optimizer.name == "adagrad") {
-          FillComputed(type, 0.5f, table.dim,
+        if (written_at.at(id) < attached_at && table.optimizer.has_slots()) {
+          FillComputed(type, 0.5f, table.layout().slot_width(),
                        wanted.data() + table.layout().slot(0));
         }
         ASSERT_EQ(content.rows.at(id), wanted) << id;

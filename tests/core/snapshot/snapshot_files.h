@@ -103,7 +103,7 @@ inline std::string RowRecord(const SnapshotTable& table, int64_t id,
                 layout.value_bytes());
   });
   for (int64_t s = 0; s < layout.slots(); ++s) {
-    FillComputed(table.type, value + s + 1, table.dim,
+    FillComputed(table.type, value + s + 1, layout.slot_width(),
                  record.data() + layout.slot(s));
   }
   return record;

@@ -76,19 +76,19 @@ TEST(SnapshotTableTest, RoundTripsTables) {
 
 TEST(SnapshotTableTest, PartsOfARecordAreAligned) {
   // Values of 3 x 2 bytes, slots of 3 x 4.
-  const SnapshotRowLayout half(3, RowType::kFloat16, 2);
+  const SnapshotRowLayout half(3, RowType::kFloat16, {2});
   EXPECT_EQ(half.values(), 24);
   EXPECT_EQ(half.value_bytes(), 6);
   EXPECT_EQ(half.slot_bytes(), 12);
   EXPECT_EQ(half.slot(0), 32);
   EXPECT_EQ(half.slot(1), 48);
   EXPECT_EQ(half.bytes(), 64);
-  EXPECT_EQ(SnapshotRowLayout(1, RowType::kFloat32, 0).bytes(), 32);
-  EXPECT_EQ(SnapshotRowLayout(2, RowType::kFloat64, 1).bytes(), 24 + 16 + 16);
+  EXPECT_EQ(SnapshotRowLayout(1, RowType::kFloat32, {}).bytes(), 32);
+  EXPECT_EQ(SnapshotRowLayout(2, RowType::kFloat64, {1}).bytes(), 24 + 16 + 16);
   // The widest record fits a block.
-  EXPECT_LT(
-      SnapshotRowLayout(65536, RowType::kFloat64, RowStore::kMaxSlots).bytes(),
-      SnapshotFileReader::kMaxPayload);
+  EXPECT_LT(SnapshotRowLayout(65536, RowType::kFloat64, {RowStore::kMaxSlots})
+                .bytes(),
+            SnapshotFileReader::kMaxPayload);
 }
 
 TEST(SnapshotTableTest, FieldsOfATableAreChecked) {

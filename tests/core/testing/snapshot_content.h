@@ -59,7 +59,7 @@ inline TableContent ContentOf(const EmbeddingStore& store) {
                 NumbersView(values).at(i * store.dim()), layout.value_bytes());
     for (int64_t s = 0; s < layout.slots(); ++s) {
       std::memcpy(&bytes[layout.slot(s)],
-                  NumbersView(slots).at((s * count + i) * store.dim()),
+                  NumbersView(slots).at((s * count + i) * layout.slot_width()),
                   layout.slot_bytes());
     }
     return bytes;

@@ -21,7 +21,7 @@ PLACES = {
 }
 
 
-def model(devices=None, **kwargs):
+def model(devices=None, optimizer="Adagrad", **kwargs):
     """Returns a model of one table on `devices`."""
     inputs = keras.Input([2], dtype="int64")
     with tf.device("/CPU:0"):
@@ -33,7 +33,7 @@ def model(devices=None, **kwargs):
         keras.layers.Flatten()(rows)
     )
     built = keras.Model(inputs, outputs)
-    built.compile(lodestar.optimizers.Adagrad(0.1), "mse")
+    built.compile(getattr(lodestar.optimizers, optimizer)(0.1), "mse")
     return built
 
 
@@ -53,11 +53,18 @@ def assert_same(a, b):
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
+OPTIMIZERS = pytest.mark.parametrize("optimizer", ["Adagrad", "RowWiseAdagrad"])
+
+
+@OPTIMIZERS
 @pytest.mark.parametrize("restored_on", PLACES)
 @pytest.mark.parametrize("saved_on", PLACES)
-def test_snapshots_move_between_devices(tmp_path, saved_on, restored_on):
+def test_snapshots_move_between_devices(
+    tmp_path, saved_on, restored_on, optimizer
+):
     rng = np.random.default_rng(3)
-    saved, restored = model(PLACES[saved_on]), model(PLACES[restored_on])
+    saved = model(PLACES[saved_on], optimizer)
+    restored = model(PLACES[restored_on], optimizer)
     train(saved, rng)
     info = lodestar.snapshot.save(tmp_path, saved)
     assert info.kind == "full"
@@ -71,10 +78,11 @@ def test_snapshots_move_between_devices(tmp_path, saved_on, restored_on):
     )
 
 
+@OPTIMIZERS
 @pytest.mark.parametrize("place", PLACES)
-def test_deltas_contain_changes_and_removals(tmp_path, place):
+def test_deltas_contain_changes_and_removals(tmp_path, place, optimizer):
     rng = np.random.default_rng(5)
-    saved = model(PLACES[place])
+    saved = model(PLACES[place], optimizer)
     table = saved.get_layer("table").table
     train(saved, rng)
     lodestar.snapshot.save(tmp_path, saved)
@@ -83,32 +91,33 @@ def test_deltas_contain_changes_and_removals(tmp_path, place):
     info = lodestar.snapshot.save(tmp_path, saved, delta=True)
     assert info.kind == "delta"
     for restored_on in PLACES.values():
-        restored = model(restored_on)
+        restored = model(restored_on, optimizer)
         lodestar.snapshot.restore(tmp_path, restored)
         assert_same(content(restored), content(saved))
     # A restored table of as many parts continues the chain.
-    restored = model(PLACES[place])
+    restored = model(PLACES[place], optimizer)
     lodestar.snapshot.restore(tmp_path, restored)
     train(restored, rng, batches=1)
     info = lodestar.snapshot.save(tmp_path, restored, delta=True)
     assert info.kind == "delta"
-    again = model(PLACES[place])
+    again = model(PLACES[place], optimizer)
     lodestar.snapshot.restore(tmp_path, again)
     assert_same(content(again), content(restored))
 
 
+@OPTIMIZERS
 @pytest.mark.parametrize("place", ["gpu", "two gpus", "both"])
 def test_a_snapshot_has_one_point_of_time_while_training_goes_on(
-    tmp_path, place
+    tmp_path, place, optimizer
 ):
-    saved = model(PLACES[place])
+    saved = model(PLACES[place], optimizer)
     rng = np.random.default_rng(6)
     train(saved, rng)
     before = content(saved)
     pending = lodestar.snapshot.save(tmp_path, saved, blocking=False)
     train(saved, rng, batches=5)
     pending.wait()
-    restored = model()
+    restored = model(optimizer=optimizer)
     lodestar.snapshot.restore(tmp_path, restored)
     assert_same(content(restored), before)
     assert len(content(saved)["ids"]) >= len(before["ids"])

@@ -103,6 +103,7 @@ OPTIMIZERS = [
     keras.optimizers.SGD(0.1),
     keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
     keras.optimizers.Adagrad(0.1),
+    lodestar.optimizers.RowWiseAdagrad(0.1, weight_decay=0.01),
     keras.optimizers.Adam(0.1),
     keras.optimizers.Adam(0.1, amsgrad=True),
     keras.optimizers.AdamW(0.1),
@@ -133,6 +134,37 @@ def test_training(devices, rng, optimizer):
                 loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
             hook = t
             wrapped.apply_gradients([(tape.gradient(loss, hook), hook)])
+    assert_same(cpu, gpu)
+
+
+@pytest.mark.parametrize("name", ["Adam", "RowWiseAdagrad", "Unfused"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_stochastic_rounding(devices, rng, dtype, name):
+    class Unfused(keras.optimizers.SGD):
+        def update_step(self, *args):
+            super().update_step(*args)
+
+    kwargs = (
+        {}
+        if len(devices) > 1
+        else {
+            "admission": lodestar.MinCount(2),
+            "default_row": lodestar.SharedRows(3),
+        }
+    )
+    cpu, gpu = pair(devices, dtype=dtype, rounding="stochastic", **kwargs)
+    batches = [rng.integers(0, 40, 20) for _ in range(4)]
+    values = rng.normal(size=(20, 4)).astype(np.float32)
+    for t in (cpu, gpu):
+        with tf.device("/CPU:0"):
+            made = getattr(lodestar.optimizers, name, Unfused)(0.01)
+            optimizer = lodestar.optimizers.wrap(made)
+        for ids in batches:
+            t.lookup(ids, training=True)
+            gradient = tf.IndexedSlices(
+                tf.constant(values), tf.constant(ids), tf.constant([-1, 4])
+            )
+            optimizer.apply_gradients([(gradient, t)])
     assert_same(cpu, gpu)
 
 

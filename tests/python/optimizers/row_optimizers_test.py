@@ -74,7 +74,7 @@ REFUSED = {
     "lamb": (
         keras.optimizers.Lamb,
         "keras.optimizers.Lamb .*optimizers are Adadelta, Adagrad, Adam, AdamW, "
-        "Adamax, Ftrl, Lion, Nadam, RMSprop, SGD",
+        "Adamax, Ftrl, Lion, Nadam, RMSprop, RowWiseAdagrad, SGD",
     ),
     "instance": (
         instance_with_other_step,

@@ -50,6 +50,7 @@ INNERS = {
     "rmsprop": lambda: keras.optimizers.RMSprop(
         0.05, momentum=0.5, centered=True
     ),
+    "row_wise_adagrad": lambda: lodestar.optimizers.RowWiseAdagrad(0.05),
     "replayed": lambda: Own(0.05),
     "accumulation": lambda: keras.optimizers.Adagrad(
         0.05, gradient_accumulation_steps=3

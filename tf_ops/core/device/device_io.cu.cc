@@ -173,7 +173,7 @@ int64_t MostRows(const PieceCall& call) {
 
 // Copies `n` rows into the rows `list` of call.rows, in pieces of `most` rows.
 Status Upload(const DeviceStream& on, PieceCall call, const SlotFill& fill,
-              const uint32_t* list, int64_t n, int64_t most, int64_t dim,
+              const uint32_t* list, int64_t n, int64_t most,
               const NumbersView& values, const NumbersView& slots,
               Span<const int64_t> frequencies, Span<const int64_t> last_seen) {
   const auto upload = [&](void* to, const void* from, int64_t bytes) {
@@ -181,6 +181,8 @@ Status Upload(const DeviceStream& on, PieceCall call, const SlotFill& fill,
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
         "rows to copy");
   };
+  const int64_t dim = call.row_bytes / SizeOf(values.type());
+  const int64_t width = call.slot_bytes / SizeOf(slots.type());
   for (int64_t first = 0; first < n; first += most) {
     call.first = first;
     call.count = std::min(most, n - first);
@@ -190,7 +192,7 @@ Status Upload(const DeviceStream& on, PieceCall call, const SlotFill& fill,
     for (int s = 0; s < call.num_slots; ++s) {
       LODESTAR_RETURN_IF_ERROR(upload(
           call.slots + s * call.count * call.slot_bytes,
-          slots.at((s * n + first) * dim), call.count * call.slot_bytes));
+          slots.at((s * n + first) * width), call.count * call.slot_bytes));
     }
     if (list != nullptr) {
       const int64_t bytes = call.count * static_cast<int64_t>(sizeof(int64_t));
@@ -208,19 +210,20 @@ Status Upload(const DeviceStream& on, PieceCall call, const SlotFill& fill,
 }  // namespace
 
 Status DeviceStore::Download(const DeviceStream& on, const DeviceRows& rows,
-                             const uint32_t* list, int64_t n, int num_slots,
-                             EmbeddingRows* out) const {
+                             const uint32_t* list, int64_t n,
+                             const SlotShape& slots, EmbeddingRows* out) const {
   constexpr const char* kFor = "rows to copy";
   out->ids.resize(n);
   out->frequencies.resize(n);
   out->last_seen.resize(n);
   out->values.Resize(type(), n * dim());
-  out->slots.Resize(ComputeType(type()), n * dim() * num_slots);
+  const int64_t width = slots.Width(dim());
+  out->slots.Resize(ComputeType(type()), n * width * slots.count);
   PieceCall call = {};
   call.rows = rows;
   call.row_bytes = row_bytes();
-  call.slot_bytes = dim() * SizeOf(ComputeType(type()));
-  call.num_slots = num_slots;
+  call.slot_bytes = width * SizeOf(ComputeType(type()));
+  call.num_slots = static_cast<int>(slots.count);
   const int64_t most = MostRows(call);
   Piece piece;
   LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
@@ -239,9 +242,9 @@ Status DeviceStore::Download(const DeviceStream& on, const DeviceRows& rows,
     LODESTAR_RETURN_IF_ERROR(download(out->values.at(first * dim()),
                                       call.values,
                                       call.count * call.row_bytes));
-    for (int s = 0; s < num_slots; ++s) {
+    for (int s = 0; s < call.num_slots; ++s) {
       LODESTAR_RETURN_IF_ERROR(
-          download(out->slots.at((s * n + first) * dim()),
+          download(out->slots.at((s * n + first) * width),
                    call.slots + s * call.count * call.slot_bytes,
                    call.count * call.slot_bytes));
     }
@@ -272,7 +275,7 @@ Status DeviceStore::ExportParts(Exported what, EmbeddingRows* out,
   if (what == Exported::kAll || what == Exported::kState) {
     result.optimizer = optimizer_;
   }
-  const int num_slots = static_cast<int>(result.optimizer.slot_inits.size());
+  const SlotShape slots = result.optimizer.slots();
   const bool any_rows = what != Exported::kState;
   const int64_t n = any_rows ? fetched_->rows : 0;
   const int64_t listed = any_rows ? fetched_->high_water : 0;
@@ -290,7 +293,7 @@ Status DeviceStore::ExportParts(Exported what, EmbeddingRows* out,
 
   if (what != Exported::kIds) {
     LODESTAR_RETURN_IF_ERROR(
-        Download(on, rows(), list.data(), n, num_slots, &result));
+        Download(on, rows(), list.data(), n, slots, &result));
   } else {
     std::vector<uint64_t> sorted(n);
     LODESTAR_CUDA_TRY(cudaMemcpyAsync(sorted.data(), keys.data(), keys.bytes(),
@@ -304,7 +307,7 @@ Status DeviceStore::ExportParts(Exported what, EmbeddingRows* out,
   if (num_shared() > 0) {
     EmbeddingRows shared;
     LODESTAR_RETURN_IF_ERROR(
-        Download(on, shared_rows(), nullptr, num_shared(), num_slots, &shared));
+        Download(on, shared_rows(), nullptr, num_shared(), slots, &shared));
     result.shared_values = std::move(shared.values);
     result.shared_slots = std::move(shared.slots);
   }
@@ -334,8 +337,7 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
       Launch(RefsKernel, n, on.stream, index(), batch, refs.data()));
   EmbeddingRows inspected;
   LODESTAR_RETURN_IF_ERROR(
-      Download(on, rows(), refs.data(), n,
-               static_cast<int>(optimizer_.slot_inits.size()), &inspected));
+      Download(on, rows(), refs.data(), n, optimizer_.slots(), &inspected));
   std::vector<uint32_t> found(n);
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(found.data(), refs.data(), refs.bytes(),
                                     cudaMemcpyDeviceToHost, on.stream));
@@ -343,6 +345,7 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   InspectedIds result;
   result.values = std::move(inspected.values);
   result.slots = std::move(inspected.slots);
+  result.slot_width = optimizer_.slots().Width(dim());
   result.slot_names = optimizer_.slot_names;
   result.frequencies = std::move(inspected.frequencies);
   result.last_seen = std::move(inspected.last_seen);
@@ -438,16 +441,16 @@ Status DeviceStore::ImportPolicies(const DeviceStream& on,
     PieceCall call = {};
     call.rows = shared_rows();
     if (!view.shared_values.empty()) call.row_bytes = row_bytes();
-    call.slot_bytes = dim() * SizeOf(ComputeType(type()));
-    call.num_slots =
-        any_slots ? static_cast<int>(optimizer_.slot_inits.size()) : 0;
+    const SlotShape slots = optimizer_.slots();
+    call.slot_bytes = slots.Width(dim()) * SizeOf(ComputeType(type()));
+    call.num_slots = any_slots ? static_cast<int>(slots.count) : 0;
     const int64_t most = MostRows(call);
     Piece piece;
     LODESTAR_RETURN_IF_ERROR(
         piece.Allocate(on, std::min(num_shared(), most), &call));
-    LODESTAR_RETURN_IF_ERROR(
-        Upload(on, call, slot_fill(), nullptr, num_shared(), most, dim(),
-               view.shared_values, view.shared_slots, {}, {}));
+    LODESTAR_RETURN_IF_ERROR(Upload(on, call, slot_fill(), nullptr,
+                                    num_shared(), most, view.shared_values,
+                                    view.shared_slots, {}, {}));
     number_ = NextNumber();
   }
   return turn.End();
@@ -542,14 +545,14 @@ Status DeviceStore::ImportLocked(const DeviceStream& on,
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   const int64_t n = view.ids.size();
-  const int num_slots = static_cast<int>(view.optimizer.slot_inits.size());
+  const SlotShape slots = view.optimizer.slots();
   // Everything that can fail happens before the first row changes.
   DeviceArray<int64_t> ids;
   DeviceArray<uint32_t> refs;
   PieceCall call = {};
   call.row_bytes = row_bytes();
-  call.slot_bytes = dim() * SizeOf(ComputeType(type()));
-  call.num_slots = num_slots;
+  call.slot_bytes = slots.Width(dim()) * SizeOf(ComputeType(type()));
+  call.num_slots = static_cast<int>(slots.count);
   const int64_t most = MostRows(call);
   Piece piece;
   LODESTAR_RETURN_IF_ERROR(ids.Allocate(on.memory, n, kFor));
@@ -579,8 +582,8 @@ Status DeviceStore::ImportLocked(const DeviceStream& on,
       CommitInsert(on, plan, {}, {refs.data(), nullptr, nullptr}));
   call.rows = rows();
   LODESTAR_RETURN_IF_ERROR(Upload(on, call, slot_fill(), refs.data(), n, most,
-                                  dim(), view.values, view.slots,
-                                  view.frequencies, view.last_seen));
+                                  view.values, view.slots, view.frequencies,
+                                  view.last_seen));
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   return turn.End();
 }

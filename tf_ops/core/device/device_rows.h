@@ -113,14 +113,22 @@ struct DeviceRows {
 // Initializes the optimizer slots of a new row.
 struct SlotFill {
   int num_slots = 0;
+  bool row_wise = false;   // one value per slot
   bool is_double = false;  // otherwise float
   float inits[kMaxDeviceSlots] = {};
 
   // Filled by `lanes` threads, of which this is number `lane`, 16 bytes at a
-  // time up to the end of the slot's memory.
+  // time up to the end of the slot's memory, unless row_wise.
   __device__ void Fill(const DeviceRows& rows, uint32_t row, int lane,
                        int lanes) const {
     char* const first = rows.slot(row, 0);
+    for (int s = lane; row_wise && s < num_slots; s += lanes) {
+      if (is_double) {
+        reinterpret_cast<double*>(first)[s] = inits[s];
+      } else {
+        reinterpret_cast<float*>(first)[s] = inits[s];
+      }
+    }
     const int64_t packs = rows.slot_stride / 16;
     for (int s = 0; s < num_slots; ++s) {
       char* const slot = first + s * rows.slot_stride;

@@ -141,7 +141,7 @@ struct DeviceStore::Changes {
   // of `capacity`.
   bool keeps = false;
   bool lost = false;  // an image was lost
-  SnapshotRowLayout layout{1, RowType::kFloat32, 0};
+  SnapshotRowLayout layout{1, RowType::kFloat32, {}};
   RowImages images;
   DeviceArray<char> buffer;
   DeviceArray<uint32_t> count;
@@ -511,18 +511,18 @@ class DeviceSnapshot final : public SnapshotSource {
     shared_.assign(count * layout_.bytes(), 0);
     if (count == 0) return Status();
     EmbeddingRows rows;
-    const int slots = static_cast<int>(layout_.slots());
     LODESTAR_RETURN_IF_ERROR(store.Download(begin_, store.shared_rows(),
-                                            nullptr, count, slots, &rows));
+                                            nullptr, count,
+                                            store.optimizer_.slots(), &rows));
     for (int64_t r = 0; r < count; ++r) {
       char* const record = &shared_[r * layout_.bytes()];
       const SnapshotRowHead head = {r, 0, 0, 0};
       std::memcpy(record, &head, sizeof(head));
       std::memcpy(record + layout_.values(), rows.values.at(r * store.dim()),
                   layout_.value_bytes());
-      for (int s = 0; s < slots; ++s) {
+      for (int64_t s = 0; s < layout_.slots(); ++s) {
         std::memcpy(record + layout_.slot(s),
-                    rows.slots.at((s * count + r) * store.dim()),
+                    rows.slots.at((s * count + r) * layout_.slot_width()),
                     layout_.slot_bytes());
       }
     }
@@ -607,7 +607,7 @@ class DeviceSnapshot final : public SnapshotSource {
   const DeviceStream begin_;
   DeviceStream on_;
   bool whole_ = true;
-  SnapshotRowLayout layout_{1, RowType::kFloat32, 0};
+  SnapshotRowLayout layout_{1, RowType::kFloat32, {}};
   int64_t end_ = 0;
   std::vector<std::vector<int64_t>> removed_;
   Status status_;                 // of Begin

@@ -154,11 +154,15 @@ DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   rows.segments = segment_table_.data();
   rows.marking = marking();
   rows.value_stride = RoundUp(row_bytes(), 32);
-  rows.slot_stride = RoundUp(dim() * SizeOf(ComputeType(type())), 16);
-  rows.num_slots = static_cast<int>(optimizer.slot_inits.size());
+  const SlotShape slots = optimizer.slots();
+  const int64_t number_bytes = SizeOf(ComputeType(type()));
+  rows.slot_stride =
+      slots.row_wise ? number_bytes : RoundUp(dim() * number_bytes, 16);
+  rows.num_slots = static_cast<int>(slots.count);
   const int64_t slot_bytes = rows.slot_stride * rows.num_slots;
-  rows.slots_stride =
-      optimizer.unfused() ? slot_bytes + 16 : RoundUp(slot_bytes, 32);
+  rows.slots_stride = optimizer.unfused() ? slot_bytes + 16
+                      : slots.row_wise    ? slot_bytes
+                                          : RoundUp(slot_bytes, 32);
   rows.first_bits = CeilLog2(std::max(
       kFirstSegmentRows, DivideUp(kFirstSegmentBytes, rows.value_stride)));
   rows.last_bits =
@@ -199,6 +203,7 @@ InitialRow DeviceStore::initial() const {
 SlotFill DeviceStore::slot_fill() const {
   SlotFill fill;
   fill.num_slots = static_cast<int>(optimizer_.slot_inits.size());
+  fill.row_wise = optimizer_.slots().row_wise;
   std::copy(optimizer_.slot_inits.begin(), optimizer_.slot_inits.end(),
             fill.inits);
   fill.is_double = ComputeType(type()) == RowType::kFloat64;

@@ -32,6 +32,7 @@
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/slot_shape.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/table.h"
@@ -463,7 +464,7 @@ class DeviceStore final : public Table {
   Status RemoveAllLocked(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   // list: the rows; null: the first `count`, without metadata.
   Status Download(const DeviceStream& on, const DeviceRows& rows,
-                  const uint32_t* list, int64_t count, int num_slots,
+                  const uint32_t* list, int64_t count, const SlotShape& slots,
                   EmbeddingRows* out) const LODESTAR_REQUIRES(mutex_);
   // Require: CheckImportLocked succeeded.
 

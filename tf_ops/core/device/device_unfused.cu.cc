@@ -13,6 +13,7 @@
 #include "tf_ops/core/device/device_sort.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/stochastic_rounding.h"
 #include "tf_ops/core/table/lookup_plan.h"
 
 namespace lodestar {
@@ -176,14 +177,21 @@ __global__ void ClaimKernel(RowsCall<C> call, RowsCall<C> shared_rows,
 // One warp per row.
 template <typename T>
 __global__ void AssignKernel(RowsCall<ComputeOf<T>> call, DeviceRows shared,
-                             const uint32_t* refs) {
+                             const uint32_t* refs, StochasticRounding own,
+                             StochasticRounding of_shared) {
   using C = ComputeOf<T>;
   const int64_t k = ThreadNumber() / kWarp;
   if (k >= call.count || refs[k] == DeviceStore::kNoRow) return;
   const DeviceRows& rows = call.shared[k] ? shared : call.rows;
+  const StochasticRounding& rounding = call.shared[k] ? of_shared : own;
+  const uint32_t word = rounding.WordOf(call.ids[k]);
   T* const to = reinterpret_cast<T*>(rows.values(refs[k]));
   for (int64_t c = threadIdx.x % kWarp; c < call.dim; c += kWarp) {
-    to[c] = RoundTo<T>(call.values[k * call.dim + c]);
+    C x = call.values[k * call.dim + c];
+    if constexpr (kIsHalf<T>) {
+      if (rounding.enabled) x = RoundStochastically<T>(x, word, c);
+    }
+    to[c] = RoundTo<T>(x);
     for (int s = 0; s < rows.num_slots; ++s) {
       reinterpret_cast<C*>(rows.slot(refs[k], s))[c] = call.Slot(k, s)[c];
     }
@@ -372,7 +380,8 @@ Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
           BeforeWrite(on, {written.data(), count, num_written.data()}));
       return CudaStatus(
           Launch(AssignKernel<T>, count * kWarp, on.stream, call, shared.rows,
-                 static_cast<const uint32_t*>(refs.data())),
+                 static_cast<const uint32_t*>(refs.data()),
+                 rounding(/*shared=*/false), rounding(/*shared=*/true)),
           kFor);
     }));
   }

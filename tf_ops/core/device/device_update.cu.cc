@@ -16,6 +16,8 @@
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/device/row_transfer.h"
 #include "tf_ops/core/rows/optimizer_rules.h"
+#include "tf_ops/core/rows/square_sums.h"
+#include "tf_ops/core/rows/stochastic_rounding.h"
 #include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
@@ -34,12 +36,40 @@ struct UpdateCall {
   // For an update of shared rows: gradient i is of row keys[i] if trains[i].
   const uint32_t* keys;
   const bool* trains;
+  StochasticRounding rounding;
 
   // Returns true if id i has a row to update, and its number.
   __device__ bool FindRow(int64_t i, int64_t* number) const {
     if (keys == nullptr) return index.Find(ids.data[i], number) >= 0;
     *number = keys[i];
     return trains[i];
+  }
+  // Finds the values and slots of the row of id i, if it has one to update, and
+  // its word for rounding, and counts the others. All threads of a block must
+  // call this.
+  __device__ void Find(int64_t i, bool has_slots, char** value, char** slots,
+                       uint32_t* word) const {
+    const bool mine = i < SizeOf(ids);
+    const bool skip = mine && skipped != nullptr && skipped[i];
+    int64_t number = 0;
+    if (mine && !skip && FindRow(i, &number)) {
+      *value = rows.values(static_cast<uint32_t>(number));
+      if (has_slots) *slots = rows.slot(static_cast<uint32_t>(number), 0);
+      if (rounding.enabled) {
+        *word = rounding.WordOf(keys == nullptr ? ids.data[i] : number);
+      }
+    }
+    const bool elsewhere =
+        keys != nullptr || (mine && reads != nullptr && reads[i]);
+    CountBlock(mine && !skip && *value == nullptr && !elsewhere,
+               &state->events[Event::kGradientsDropped]);
+  }
+  template <typename T>
+  __device__ T Round(ComputeOf<T> x, uint32_t word, int64_t column) const {
+    if constexpr (kIsHalf<T>) {
+      if (rounding.enabled) x = RoundStochastically<T>(x, word, column);
+    }
+    return RoundTo<T>(x);
   }
 };
 
@@ -63,18 +93,8 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t i = ThreadNumber();
   char* value = nullptr;
   char* slots = nullptr;
-  const bool mine = i < SizeOf(call.ids);
-  const bool skipped = mine && call.skipped != nullptr && call.skipped[i];
-  int64_t number = 0;
-  if (mine && !skipped && call.FindRow(i, &number)) {
-    value = call.rows.values(static_cast<uint32_t>(number));
-    if (kSlots > 0) slots = call.rows.slot(static_cast<uint32_t>(number), 0);
-  }
-  const bool elsewhere =
-      call.keys != nullptr || (mine && call.reads != nullptr && call.reads[i]);
-  CountBlock(mine && !skipped && value == nullptr && !elsewhere,
-             &call.state->events[Event::kGradientsDropped]);
-
+  uint32_t word = 0;
+  call.Find(i, kSlots > 0, &value, &slots, &word);
   const int lane = threadIdx.x % kWarp;
   const int lanes = 1 << call.lane_bits;
   const int step = kWarp >> call.lane_bits;
@@ -85,6 +105,7 @@ __global__ void __launch_bounds__(kBlock)
   for (int begin = own; begin < kWarp + own; begin += step * kAtOnce) {
     uint64_t at[kAtOnce];
     uint64_t slots_at[kAtOnce];
+    uint32_t words[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       const int row = begin + k * step;
@@ -92,6 +113,7 @@ __global__ void __launch_bounds__(kBlock)
       slots_at[k] = kSlots == 0
                         ? 0
                         : __shfl_sync(kWholeWarp, SourceOf(slots), row % kWarp);
+      words[k] = kIsHalf<T> ? __shfl_sync(kWholeWarp, word, row % kWarp) : 0;
       if (row >= kWarp) at[k] = 0;
     }
     for (int64_t p = lane & (lanes - 1); p < packs; p += lanes) {
@@ -131,7 +153,7 @@ __global__ void __launch_bounds__(kBlock)
           for (int n = 0; n < kSlots; ++n) slot[n] = s[k][n].at[c];
           if (h[1] != C{0}) x -= x * h[1] * h[0];
           Rule::Update(h, g[k].at[c], x, slot);
-          w[k].at[c] = RoundTo<T>(x);
+          w[k].at[c] = call.template Round<T>(x, words[k], p * kPack + c);
           for (int n = 0; n < kSlots; ++n) s[k][n].at[c] = slot[n];
         }
         *value_at[k] = w[k];
@@ -145,6 +167,61 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
+// For row-wise rules: kSquareSums lanes per row, with one partial sum of
+// SquareSums each.
+template <typename Rule, typename T>
+__global__ void __launch_bounds__(kBlock)
+    RowWiseUpdateKernel(UpdateCall call,
+                        Hyperparameters<Rule, ComputeOf<T>> hyperparameters,
+                        const ComputeOf<T>* gradients) {
+  using C = ComputeOf<T>;
+  constexpr int kRows = kWarp / kSquareSums;
+  const int64_t i = ThreadNumber();
+  char* found = nullptr;
+  char* found_slots = nullptr;
+  uint32_t own_word = 0;
+  call.Find(i, true, &found, &found_slots, &own_word);
+  const int lane = threadIdx.x % kWarp;
+  const int own = lane % kSquareSums;
+  const auto& h = hyperparameters.h;
+  for (int row = lane / kSquareSums; row < kWarp; row += kRows) {
+    const uint64_t at = __shfl_sync(kWholeWarp, SourceOf(found), row);
+    const uint64_t slots_at =
+        __shfl_sync(kWholeWarp, SourceOf(found_slots), row);
+    const uint32_t word = __shfl_sync(kWholeWarp, own_word, row);
+    const C* const gradient = gradients + (i - lane + row) * call.dim;
+    C sum = 0;
+    for (int64_t c = own; at != 0 && c < call.dim; c += kSquareSums) {
+      sum += gradient[c] * gradient[c];
+    }
+    for (int half = kSquareSums / 2; half > 0; half /= 2) {
+      sum += __shfl_sync(kWholeWarp, sum, lane ^ half);
+    }
+    C rate = 0;
+    if (at != 0 && own == 0) {
+      rate = Rule::UpdateSlots(h, sum / static_cast<C>(call.dim),
+                               reinterpret_cast<C*>(slots_at));
+    }
+    rate = __shfl_sync(kWholeWarp, rate, lane - own);
+    T* const value = reinterpret_cast<T*>(at);
+    for (int64_t c = own; at != 0 && c < call.dim; c += kSquareSums) {
+      C x = ToCompute(value[c]);
+      if (h[1] != C{0}) x -= x * h[1] * h[0];
+      Rule::UpdateColumn(rate, gradient[c], x);
+      value[c] = call.template Round<T>(x, word, c);
+    }
+  }
+}
+
+template <typename Rule, typename T>
+constexpr auto* UpdateKernelOf() {
+  if constexpr (kIsRowWise<Rule>) {
+    return RowWiseUpdateKernel<Rule, T>;
+  } else {
+    return UpdateKernel<Rule, T>;
+  }
+}
+
 template <typename Rule>
 cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
                          const UpdateCall& call, Span<const float> numbers,
@@ -154,7 +231,7 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
     using C = ComputeOf<T>;
     Hyperparameters<Rule, C> hyperparameters;
     std::copy(numbers.begin(), numbers.end(), hyperparameters.h);
-    return Launch(UpdateKernel<Rule, T>, call.ids.size, on.stream, call,
+    return Launch(UpdateKernelOf<Rule, T>(), call.ids.size, on.stream, call,
                   hyperparameters, static_cast<const C*>(gradients));
   });
 }
@@ -453,6 +530,7 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
   call.ids = unique.ids;
   call.dim = dim();
   call.skipped = unique.skipped;
+  call.rounding = rounding(/*shared=*/false);
   const int64_t numbers = 16 / SizeOf(ComputeType(type()));
   call.lane_bits = LaneBits(DivideUp(dim(), numbers));
   call.whole_packs = dim() % numbers == 0 && UnitBytes(16, unique.sums) == 16;
@@ -472,6 +550,7 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
     shared.ids = {unique.ids.data, unique.ids.size, nullptr};
     shared.whole_packs = dim() % numbers == 0;
     shared.skipped = nullptr;
+    shared.rounding = rounding(/*shared=*/true);
     shared.keys = unique.readers->keys.data();
     shared.trains = unique.readers->trains.data();
     LODESTAR_RETURN_IF_ERROR(SumReaders(on, unique));

@@ -29,6 +29,7 @@
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/sparse_optimizer.h"
+#include "tf_ops/core/rows/stochastic_rounding.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/lookup_plan.h"
@@ -283,7 +284,8 @@ class EmbeddingStore final : public Table {
   // Steps of Apply, for rows of T. UpdateRow requires the row lock.
   // gradient(first, count): the gradient's columns from `first` on.
   template <typename T, typename Gradient>
-  void UpdateRow(RowStore* rows, uint32_t row, const Gradient& gradient,
+  void UpdateRow(RowStore* rows, uint32_t row, int64_t id,
+                 const StochasticRounding& rounding, const Gradient& gradient,
                  const SparseOptimizer& optimizer);
   struct PreparedUpdate;
   // Updates ids [begin, end).

@@ -39,7 +39,8 @@ Status EmbeddingStore::ExportParts(Exported what, EmbeddingRows* out,
     order.clear();
   }
   result.values.Resize(type(), order.size() * dim());
-  result.slots.Resize(ComputeType(type()), order.size() * dim() * num_slots);
+  result.slots.Resize(ComputeType(type()),
+                      order.size() * result.optimizer.slots().Size(dim()));
   result.frequencies.resize(order.size());
   result.last_seen.resize(order.size());
   const int64_t count = static_cast<int64_t>(order.size());
@@ -239,7 +240,9 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   InspectedIds result;
   result.slot_names = optimizer.slot_names;
   result.values.Resize(type(), count * dim());
-  result.slots.Resize(ComputeType(type()), num_slots * count * dim());
+  result.slot_width = optimizer.slots().Width(dim());
+  result.slots.Resize(ComputeType(type()),
+                      optimizer.slots().Size(dim()) * count);
   result.frequencies.resize(count);
   result.last_seen.resize(count, -1);
   result.shards.resize(count);

@@ -93,9 +93,9 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
     table_.events.Add(Event::kGradientsDropped, missing);
   }
   const int64_t num_slots = optimizer.slot_names.size();
-  const int64_t slot_bytes = table_.rows.slot_bytes();
+  const int64_t bytes = table_.rows.computed_bytes();
   const auto number = [&](void* numbers, int64_t row) {
-    return static_cast<char*>(numbers) + row * slot_bytes;
+    return static_cast<char*>(numbers) + row * bytes;
   };
   const auto read = [&](const RowStore& rows, uint32_t row, int64_t id,
                         int64_t k) {
@@ -111,12 +111,12 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
                            static_cast<ComputeOf<T>*>(values));
       });
     } else {
-      std::memset(values, 0, slot_bytes);
+      std::memset(values, 0, bytes);
     }
     for (int64_t s = 0; s < num_slots; ++s) {
       void* slot = number(out.slots, s * count + k);
       if (held) {
-        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), slot_bytes);
+        std::memcpy(slot, rows.slot(row, static_cast<int>(s)), bytes);
       } else {
         FillComputed(type(), optimizer.slot_inits[s], dim(), slot);
       }
@@ -127,10 +127,10 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
               [&](int64_t begin, int64_t end) {
                 for (int64_t k = begin; k < end; ++k) {
                   out.shared[k] = false;
-                  std::memcpy(number(out.gradients, k),
-                              static_cast<const char*>(gradients) +
-                                  indices[k] * slot_bytes,
-                              slot_bytes);
+                  std::memcpy(
+                      number(out.gradients, k),
+                      static_cast<const char*>(gradients) + indices[k] * bytes,
+                      bytes);
                   read(table_.rows.shard(refs[k].shard).rows, refs[k].row,
                        own_ids[k], k);
                 }
@@ -165,10 +165,12 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   std::vector<RowRef> refs(count);
   FindAll(rows.ids, refs, parallel);
   // Nothing can fail from here on.
-  const int64_t slot_bytes = table_.rows.slot_bytes();
+  const int64_t bytes = table_.rows.computed_bytes();
   // False if another table has replaced the one that the rows come from.
   const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
+  const StochasticRounding round[] = {rounding(/*shared=*/false),
+                                      rounding(/*shared=*/true)};
   RunParallel(
       parallel, count, RowCost(dim() * (2 + num_slots)),
       [&](int64_t begin, int64_t end) {
@@ -191,15 +193,22 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
           store.BeforeWrite(row);
           VisitRowType(type(), [&](auto zero) {
             using T = decltype(zero);
-            CopyComputedIn<T>(
-                static_cast<const ComputeOf<T>*>(rows.values) + k * dim(),
-                dim(), store.values(row));
+            const auto* const values =
+                static_cast<const ComputeOf<T>*>(rows.values) + k * dim();
+            T* const stored = static_cast<T*>(store.values(row));
+            for (int first = 0; first < dim(); first += kPart) {
+              const int part = std::min(kPart, dim() - first);
+              ComputeOf<T> value[kPart];
+              std::copy_n(values + first, part, value);
+              RoundColumns<T>(round[rows.shared[k]], id, first, part, value);
+              CopyComputedIn<T>(value, part, stored + first);
+            }
           });
           for (int64_t s = 0; s < num_slots; ++s) {
-            std::memcpy(store.slot(row, static_cast<int>(s)),
-                        static_cast<const char*>(rows.slots) +
-                            (s * count + k) * slot_bytes,
-                        slot_bytes);
+            std::memcpy(
+                store.slot(row, static_cast<int>(s)),
+                static_cast<const char*>(rows.slots) + (s * count + k) * bytes,
+                bytes);
           }
           store.Unlock(row);
           changed[k] = false;

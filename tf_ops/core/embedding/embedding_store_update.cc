@@ -5,6 +5,7 @@
 
 #include "tf_ops/core/embedding/embedding_run.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+#include "tf_ops/core/rows/square_sums.h"
 
 namespace lodestar {
 
@@ -22,26 +23,50 @@ SharedRows::Readers EmbeddingStore::ReadersOfSharedRows(
 }
 
 template <typename T, typename Gradient>
-inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row,
+inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row, int64_t id,
+                                      const StochasticRounding& rounding,
                                       const Gradient& gradient,
                                       const SparseOptimizer& optimizer) {
+  using C = ComputeOf<T>;
   rows->BeforeWrite(row);
-  for (int first = 0; first < dim(); first += kPart) {
-    const int count = std::min(kPart, dim() - first);
-    ComputeOf<T>* slots[RowStore::kMaxSlots];
-    for (int s = 0; s < optimizer.num_slots(); ++s) {
-      slots[s] = static_cast<ComputeOf<T>*>(rows->slot(row, s)) + first;
+  const auto for_each_part = [&](const auto& visit) {
+    for (int first = 0; first < dim(); first += kPart) {
+      const int count = std::min(kPart, dim() - first);
+      visit(first, count, gradient(first, count));
     }
-    T* const columns = static_cast<T*>(rows->values(row)) + first;
-    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, ComputeOf<T>>) {
-      optimizer.Update(gradient(first, count), count, columns, slots);
-    } else {
-      ComputeOf<T> value[kPart];
-      CopyComputedOut<T>(columns, count, value);
-      optimizer.Update(gradient(first, count), count, value, slots);
-      CopyComputedIn<T>(value, count, columns);
-    }
+  };
+  C rate = 0;
+  if (optimizer.row_wise()) {
+    static_assert(kPart % kSquareSums == 0);
+    SquareSums<C> squares;
+    for_each_part(
+        [&](int, int count, const C* columns) { squares.Add(columns, count); });
+    rate = optimizer.UpdateSlots(squares.Total() / static_cast<C>(dim()),
+                                 static_cast<C*>(rows->slot(row, 0)));
   }
+  for_each_part([&](int first, int count, const C* columns) {
+    const auto update = [&](C* value) {
+      if (optimizer.row_wise()) {
+        optimizer.UpdateColumns(rate, columns, count, value);
+        return;
+      }
+      C* slots[RowStore::kMaxSlots];
+      for (int s = 0; s < optimizer.num_slots(); ++s) {
+        slots[s] = static_cast<C*>(rows->slot(row, s)) + first;
+      }
+      optimizer.Update(columns, count, value, slots);
+    };
+    T* const stored = static_cast<T*>(rows->values(row)) + first;
+    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, C>) {
+      update(stored);
+    } else {
+      C value[kPart];
+      CopyComputedOut<T>(stored, count, value);
+      update(value);
+      RoundColumns<T>(rounding, id, first, count, value);
+      CopyComputedIn<T>(value, count, stored);
+    }
+  });
 }
 
 template <typename T>
@@ -49,6 +74,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
                                   const ComputeOf<T>* gradients,
                                   const SparseOptimizer& optimizer) {
   RowStore* const rows = table_.shared.rows();
+  const StochasticRounding round = rounding(/*shared=*/true);
   ComputeOf<T> sum[kPart];
   for (size_t i = 0, next = 0; i < readers.size(); i = next) {
     const uint32_t row = readers[i].first;
@@ -57,7 +83,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
       return sum;
     };
     rows->Lock(row, row);
-    UpdateRow<T>(rows, row, gradient, optimizer);
+    UpdateRow<T>(rows, row, row, round, gradient, optimizer);
     rows->Unlock(row);
   }
 }
@@ -70,6 +96,7 @@ struct EmbeddingStore::PreparedUpdate {
   // one of them; empty without shared rows.
   SharedRows::Readers cold;
   std::vector<char> is_cold;
+  StochasticRounding rounding;
 
   bool is_left(int64_t u) const { return is_cold.empty() || !is_cold[u]; }
 };
@@ -91,8 +118,8 @@ void EmbeddingStore::UpdateRows(const PreparedUpdate& prepared, int64_t begin,
     const auto gradient = [&](int first, int) {
       return gradients + u * dim() + first;
     };
-    UpdateRow<T>(&table_.rows.shard(ref.shard).rows, ref.row, gradient,
-                 optimizer);
+    UpdateRow<T>(&table_.rows.shard(ref.shard).rows, ref.row, ids[u],
+                 prepared.rounding, gradient, optimizer);
     RowStore::Unlock(ref.meta);
   };
   if (refs.empty()) {
@@ -193,8 +220,9 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
       prepared[u].first = num_ids;
       steps[u] = {update.store, update.next_step};
       num_ids += update.unique_ids.size();
-      cost = std::max(cost, RowCost(update.store->dim() *
-                                    (2 + update.optimizer->num_slots())));
+      const int dim = update.store->dim();
+      cost = std::max(cost,
+                      RowCost(2 * dim + update.optimizer->slots().Size(dim)));
     }
     for (u = 0; u < count; ++u) {
       EmbeddingStore* const store = updates[u].store;
@@ -205,9 +233,10 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
         if (!status.ok()) return fails(status);
       }
     }
-    for (const PreparedUpdate& update : prepared) {
-      if (update.cold.empty()) continue;
+    for (PreparedUpdate& update : prepared) {
       EmbeddingStore* const store = update.table->store;
+      update.rounding = store->rounding(/*shared=*/false);
+      if (update.cold.empty()) continue;
       VisitRowType(store->type(), [&](auto zero) {
         using T = decltype(zero);
         store->UpdateShared<T>(

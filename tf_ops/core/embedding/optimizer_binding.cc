@@ -19,12 +19,12 @@ Status OptimizerBinding::Check(const AttachedOptimizer& optimizer) const {
 
 Status OptimizerBinding::Reserve(const AttachedOptimizer& optimizer) {
   if (reserved_.empty()) reserved_.emplace_front();
-  return rows_.ReserveSlots(optimizer.slot_inits.size());
+  return rows_.ReserveSlots(optimizer.slots());
 }
 
 void OptimizerBinding::Bind(AttachedOptimizer optimizer) {
   rows_.ForgetBase();
-  rows_.AttachSlots(optimizer.slot_inits);
+  rows_.AttachSlots(optimizer.slots(), optimizer.slot_inits);
   reserved_.front() = std::move(optimizer);
   bound_.splice_after(bound_.before_begin(), reserved_);
   current_.store(&bound_.front(), std::memory_order_release);

@@ -95,7 +95,7 @@ ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
     : dim_(dim),
       type_(type),
       row_bytes_(dim * SizeOf(type)),
-      slot_bytes_(dim * SizeOf(ComputeType(type))),
+      computed_bytes_(dim * SizeOf(ComputeType(type))),
       order_(OrderBy(policies.eviction)) {
   for (int s = 0; s < num_shards; ++s) {
     auto shard = std::make_unique<RowShard>(dim, type, s, &arena_, &epochs_);
@@ -194,14 +194,14 @@ Status ShardedRows::ForEachStore(const Visit& visit) {
   return shared_ == nullptr ? Status() : visit(shared_.get());
 }
 
-Status ShardedRows::ReserveSlots(int64_t count) {
+Status ShardedRows::ReserveSlots(const SlotShape& slots) {
   return ForEachStore(
-      [&](RowStore* rows) { return rows->ReserveSlots(count); });
+      [&](RowStore* rows) { return rows->ReserveSlots(slots); });
 }
 
-void ShardedRows::AttachSlots(Span<const float> inits) {
-  for (const auto& shard : shards_) shard->rows.AttachSlots(inits);
-  if (shared_ != nullptr) shared_->AttachSlots(inits);
+void ShardedRows::AttachSlots(const SlotShape& slots, Span<const float> inits) {
+  for (const auto& shard : shards_) shard->rows.AttachSlots(slots, inits);
+  if (shared_ != nullptr) shared_->AttachSlots(slots, inits);
 }
 
 Status ShardedRows::ReserveMarks() {
@@ -258,8 +258,8 @@ ShardedRows::Counts ShardedRows::CopyOut(const RowStore& rows, uint32_t row,
   rows.Lock(row, id);
   CopyRowOut(rows.values(row), row_bytes_, values->at(i * dim_));
   for (int64_t s = 0; s < num_slots; ++s) {
-    std::memcpy(slots->at((s * count + i) * dim_),
-                rows.slot(row, static_cast<int>(s)), slot_bytes_);
+    std::memcpy(slots->at((s * count + i) * rows.slot_width()),
+                rows.slot(row, static_cast<int>(s)), rows.bytes_per_slot());
   }
   const RowMeta* meta = rows.meta(row);
   const Counts seen = {meta->frequency.load(std::memory_order_relaxed),
@@ -274,10 +274,11 @@ void ShardedRows::CopyIn(const NumbersView& values, const NumbersView& slots,
   if (!values.empty()) {
     CopyRowIn(values.at(i * dim_), row_bytes_, rows->values(row));
   }
-  const int64_t num_slots = slots.size() / (count * dim_);
-  for (int64_t s = 0; s < num_slots; ++s) {
+  if (slots.empty()) return;
+  for (int64_t s = 0; s < rows->slots().count; ++s) {
     std::memcpy(rows->slot(row, static_cast<int>(s)),
-                slots.at((s * count + i) * dim_), slot_bytes_);
+                slots.at((s * count + i) * rows->slot_width()),
+                rows->bytes_per_slot());
   }
 }
 

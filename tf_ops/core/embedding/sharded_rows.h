@@ -33,6 +33,7 @@
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/slot_shape.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/lookup_plan.h"
 #include "tf_ops/core/table/table_changes.h"
@@ -116,7 +117,8 @@ class ShardedRows {
   int dim() const { return dim_; }
   RowType type() const { return type_; }
   int64_t row_bytes() const { return row_bytes_; }
-  int64_t slot_bytes() const { return slot_bytes_; }  // of one slot
+  // Of a row in the type that it is computed in.
+  int64_t computed_bytes() const { return computed_bytes_; }
   size_t num_shards() const { return shards_.size(); }
   RowShard& shard(size_t s) { return *shards_[s]; }
   const RowShard& shard(size_t s) const { return *shards_[s]; }
@@ -233,8 +235,8 @@ class ShardedRows {
   // Frees all rows and returns their number. Requires: no snapshot is running.
   int64_t FreeAll();
   // See RowStore. Includes shared rows.
-  Status ReserveSlots(int64_t count);
-  void AttachSlots(Span<const float> inits);
+  Status ReserveSlots(const SlotShape& slots);
+  void AttachSlots(const SlotShape& slots, Span<const float> inits);
   Status ReserveMarks();
   void StartMarking();
   void StopMarking();
@@ -279,7 +281,7 @@ class ShardedRows {
   const int dim_;
   const RowType type_;
   const int64_t row_bytes_;
-  const int64_t slot_bytes_;
+  const int64_t computed_bytes_;
   const std::optional<EvictionPolicy::Order> order_;
   Arena arena_;
   mutable EpochDomain epochs_;

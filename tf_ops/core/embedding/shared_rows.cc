@@ -41,7 +41,7 @@ void SharedRows::Export(EmbeddingRows* out) const {
   const int64_t num_slots = out->optimizer.slot_inits.size();
   out->shared_values.Resize(rows_.type(), count_ * rows_.dim());
   out->shared_slots.Resize(ComputeType(rows_.type()),
-                           num_slots * count_ * rows_.dim());
+                           out->optimizer.slots().Size(rows_.dim()) * count_);
   for (int64_t r = 0; r < count_; ++r) {
     rows_.CopyOut(*rows_.shared(), static_cast<uint32_t>(r), r, r, count_,
                   num_slots, &out->shared_values, &out->shared_slots);

@@ -82,10 +82,10 @@ Status StoreSnapshot::Describe(const std::string& base, SnapshotState* state) {
                   table_.step.own(),
                   table_.shared.count()};
   const auto add = [&](RowStore* store) {
-    parts_.push_back(
-        {store,
-         {state->table.layout(), optimizer_.slot_inits, store->num_slots()},
-         store->high_water()});
+    parts_.push_back({store,
+                      {state->table.layout(), optimizer_.slot_inits,
+                       static_cast<int>(store->slots().count)},
+                      store->high_water()});
     state->bytes += store->row_bytes() + store->slot_bytes();
   };
   for (size_t s = 0; s < rows.num_shards(); ++s) add(&rows.shard(s).rows);

@@ -42,6 +42,11 @@ Status AttachedOptimizer::Check() const {
   return Status();
 }
 
+SlotShape AttachedOptimizer::slots() const {
+  return {static_cast<int64_t>(slot_names.size()),
+          SparseOptimizer::IsRowWise(name)};
+}
+
 Status AttachedOptimizer::CheckUnfused() const {
   if (unfused()) return Check();
   return InvalidArgument("`optimizer` must be 'replay:' and a name, got '",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/rows/slot_shape.h"
 
 namespace lodestar {
 
@@ -26,6 +27,8 @@ struct AttachedOptimizer {
   Status CheckUnfused() const;
   bool unfused() const { return name.compare(0, 7, "replay:") == 0; }
   bool has_slots() const { return !slot_names.empty(); }
+  // The slots of a row. Their width follows from the name.
+  SlotShape slots() const;
   // Returns true if the slots of `other` can be used by this optimizer.
   bool IsLike(const AttachedOptimizer& other) const {
     return name == other.name && slot_names == other.slot_names;

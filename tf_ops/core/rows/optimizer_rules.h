@@ -6,13 +6,15 @@
 
 #include <array>
 #include <cmath>
+#include <type_traits>
 
 #include "tf_ops/core/base/host_device.h"
 
 // Always inlined, so the enclosing loop is compiled for its own instruction
 // set.
-#define LODESTAR_RULE \
-  LODESTAR_HOST_DEVICE static inline __attribute__((always_inline)) void
+#define LODESTAR_RULE_OF(Result) \
+  LODESTAR_HOST_DEVICE static inline __attribute__((always_inline)) Result
+#define LODESTAR_RULE LODESTAR_RULE_OF(void)
 
 namespace lodestar {
 
@@ -23,6 +25,11 @@ namespace lodestar {
 //   kSlots    names of its optimizer slots
 //   Update(h, g, w, s)  updates one column: hyperparameters, gradient, value,
 //                       slots
+//
+// The slots of a RowWiseRule have one value per row. In place of Update it has
+//   UpdateSlots(h, mean_square, s)  updates the slots from the mean of the
+//                                   squared gradient; returns the row's rate
+//   UpdateColumn(rate, g, w)        updates one column
 //
 // On the CPU the loop over columns must vectorize: no data-dependent branches
 // and no calls except std::sqrt (and std::pow where Keras uses it).
@@ -69,6 +76,30 @@ struct Adagrad {
     const C sum = s[0] + g * g;
     s[0] = sum;
     w -= lr * g / std::sqrt(sum + epsilon);
+  }
+};
+
+// Base of the rules of row-wise slots.
+struct RowWiseRule {};
+template <typename Rule>
+constexpr bool kIsRowWise = std::is_base_of_v<RowWiseRule, Rule>;
+
+// Exact row-wise Adagrad of FBGEMM and DLRM.
+struct RowWiseAdagrad : RowWiseRule {
+  static constexpr Text kName = "row_wise_adagrad";
+  static constexpr std::array<Text, 1> kNumbers = {"epsilon"};
+  static constexpr std::array<Text, 1> kSlots = {"accumulator"};
+  template <typename C>
+  LODESTAR_RULE_OF(C)
+  UpdateSlots(const C (&h)[3], C mean_square, C* s) {
+    const auto& [lr, decay, epsilon] = h;
+    const C sum = s[0] + mean_square;
+    s[0] = sum;
+    return lr / (std::sqrt(sum) + epsilon);
+  }
+  template <typename C>
+  LODESTAR_RULE UpdateColumn(C rate, C g, C& w) {
+    w -= rate * g;
   }
 };
 
@@ -255,6 +286,7 @@ void VisitRules(const Visit& visit) {
   visit(Sgd());
   visit(SgdMomentum());
   visit(Adagrad());
+  visit(RowWiseAdagrad());
   visit(Adam<false>());
   visit(Adam<true>());
   visit(RmsProp<false, false>());
@@ -271,5 +303,6 @@ void VisitRules(const Visit& visit) {
 }  // namespace lodestar
 
 #undef LODESTAR_RULE
+#undef LODESTAR_RULE_OF
 
 #endif  // LODESTAR_TF_OPS_CORE_ROWS_OPTIMIZER_RULES_H_

@@ -113,7 +113,7 @@ class RowImages {
 
   Mutex mutex_;
   SnapshotRowFormat format_ LODESTAR_GUARDED_BY(mutex_){
-      SnapshotRowLayout(1, RowType::kFloat32, 0), {}, 0};
+      SnapshotRowLayout(1, RowType::kFloat32, {}), {}, 0};
   int64_t chunk_records_ LODESTAR_GUARDED_BY(mutex_) = 0;
   ImageBudget* budget_ LODESTAR_GUARDED_BY(mutex_) = nullptr;
   Chunk* full_ LODESTAR_GUARDED_BY(mutex_) = nullptr;

@@ -143,16 +143,26 @@ bool RowStore::WaitAndLock(const RowMeta* m, int64_t id) {
   }
 }
 
-// Adds the missing ones of the first `count` slots.
-bool RowStore::AddSlots(Segment* segment, int bits, int count) {
-  for (int64_t s = segment->in_rows; s < count; ++s) {
-    if (segment->slots[s].load(std::memory_order_relaxed) != nullptr) continue;
-    void* array = arena_->Allocate(slot_bytes_ << bits);
-    if (array == nullptr) return false;
-    segment->slots[s].store(static_cast<char*>(array),
-                            std::memory_order_release);
-  }
+bool RowStore::AddSlots(Segment* segment, int bits, int64_t bytes) {
+  if (std::max(segment->slots_room, segment->spare_room) >= bytes) return true;
+  void* const array = arena_->Allocate(bytes << bits);
+  if (array == nullptr) return false;
+  Arena::Release(segment->spare, segment->spare_room << bits);
+  segment->spare = static_cast<char*>(array);
+  segment->spare_room = bytes;
   return true;
+}
+
+void RowStore::UseSpare(Segment* segment, int bits, int64_t bytes) const {
+  if (segment->slots_room >= bytes) return;
+  // Slots inside the rows keep their memory.
+  if (segment->slots != segment->rows + bare_bytes_) {
+    Arena::Release(segment->slots, segment->slots_room << bits);
+  }
+  segment->slots = segment->spare;
+  segment->slots_stride = segment->slots_room = segment->spare_room;
+  segment->spare = nullptr;
+  segment->spare_room = 0;
 }
 
 bool RowStore::AddSegment() {
@@ -169,13 +179,16 @@ bool RowStore::AddSegment() {
   // Reuses segments left by a failed attempt or by ReleaseSegment.
   Segment& added = segment(address);
   if (added.rows == nullptr) {
-    added.in_rows = slot_places_;
-    added.stride = RoundUp(bare_bytes_ + slot_places_ * slot_bytes_);
+    added.stride = RoundUp(bare_bytes_ + reserved_bytes_);
     added.rows =
         static_cast<char*>(arena_->Allocate(added.stride << address.bits));
     if (added.rows == nullptr) return false;
+    added.slots = added.rows + bare_bytes_;
+    added.slots_stride = added.stride;
+    added.slots_room = reserved_bytes_;
   }
-  if (!AddSlots(&added, address.bits, slot_places_)) return false;
+  if (!AddSlots(&added, address.bits, reserved_bytes_)) return false;
+  UseSpare(&added, address.bits, slots_.count * slot_bytes_);
   if (images_ != nullptr && !AddMarks(&added, address.bits)) return false;
   capacity_ += int64_t{1} << address.bits;
   return true;
@@ -280,8 +293,8 @@ void RowStore::Copy(uint32_t from, uint32_t to) {
   for (int64_t i = 0; i < count; ++i) {
     __atomic_store_n(copy + i, words[i], __ATOMIC_RELAXED);
   }
-  for (int s = 0; s < num_slots_; ++s) {
-    std::memcpy(slot(to, s), slot(from, s), slot_bytes_);
+  if (slots_.count > 0) {
+    std::memcpy(slot(to, 0), slot(from, 0), slots_.count * slot_bytes_);
   }
   PublishUnmarked(to, source->id.load(std::memory_order_relaxed),
                   source->last_seen.load(std::memory_order_relaxed),
@@ -301,10 +314,10 @@ bool RowStore::ReleaseSegment() {
   }
   Segment& released = segment(last);
   if (!Arena::Release(released.rows, rows * released.stride)) return false;
-  for (int64_t s = released.in_rows; s < slot_places_; ++s) {
-    Arena::Release(released.slots[s].load(std::memory_order_relaxed),
-                   rows * slot_bytes_);
+  if (released.slots != released.rows + bare_bytes_) {
+    Arena::Release(released.slots, rows * released.slots_room);
   }
+  Arena::Release(released.spare, rows * released.spare_room);
   if (released.marks != nullptr) {
     Arena::Release(released.marks, MarkBytes(rows));
   }
@@ -312,33 +325,41 @@ bool RowStore::ReleaseSegment() {
   return true;
 }
 
-Status RowStore::ReserveSlots(int64_t count) {
-  if (count <= slot_places_) return Status();
-  for (int64_t row = 0; row < capacity_;) {
-    const Address address = AddressOf(static_cast<uint32_t>(row));
-    if (!AddSlots(&segment(address), address.bits, static_cast<int>(count))) {
-      return ResourceExhausted("out of memory for ", count,
-                               " optimizer slots of ", capacity_, " rows.");
-    }
-    row += int64_t{1} << address.bits;
+Status RowStore::ReserveSlots(const SlotShape& slots) {
+  const int64_t bytes = slots.Size(dim_) * SizeOf(ComputeType(type_));
+  const bool reserved = ForEachSegment([&](Segment* segment, int bits) {
+    return AddSlots(segment, bits, bytes);
+  });
+  if (!reserved) {
+    return ResourceExhausted("out of memory for ", slots.count,
+                             " optimizer slots of ", capacity_, " rows.");
   }
-  slot_places_ = static_cast<int>(count);
+  reserved_bytes_ = std::max(reserved_bytes_, bytes);
   return Status();
 }
 
-void RowStore::AttachSlots(Span<const float> inits) {
-  num_slots_ = static_cast<int>(inits.size());
-  const int used = used_slots_;
-  used_slots_ = std::max(used, num_slots_);
-  const auto is_filled = [&](int s) { return s >= used && inits[s] == 0.0f; };
+void RowStore::AttachSlots(const SlotShape& slots, Span<const float> inits) {
+  slots_ = slots;
+  slot_bytes_ = slots.Width(dim_) * SizeOf(ComputeType(type_));
+  reserved_bytes_ = slots.count * slot_bytes_;
+  ForEachSegment([&](Segment* segment, int bits) {
+    UseSpare(segment, bits, reserved_bytes_);
+    return true;
+  });
+  const int64_t used = used_bytes_;
+  used_bytes_ = std::max(used, reserved_bytes_);
+  const auto is_filled = [&](int s) {
+    return s * slot_bytes_ >= used && inits[s] == 0.0f;
+  };
+  const int count = static_cast<int>(slots.count);
   bool filled = true;
-  for (int s = 0; s < num_slots_; ++s) filled = filled && is_filled(s);
+  for (int s = 0; s < count; ++s) filled = filled && is_filled(s);
   if (filled) return;
   // Slots of rows allocated later are filled at that time. An existing row may
   // be in use by an update that began earlier.
   for (uint32_t row = 0; row < high_water_; ++row) {
     const uint32_t word = Hold(meta(row));
-    for (int s = 0; s < num_slots_; ++s) {
+    for (int s = 0; s < count; ++s) {
       if (!is_filled(s)) FillSlot(row, s, inits[s]);
     }
     Release(meta(row), word & kResident);
@@ -346,7 +367,16 @@ void RowStore::AttachSlots(Span<const float> inits) {
 }
 
 void RowStore::FillSlot(uint32_t row, int s, float init) {
-  FillComputed(type_, init, dim_, slot(row, s));
+  FillComputed(type_, init, slot_width(), slot(row, s));
+}
+
+int64_t RowStore::slot_bytes() const {
+  int64_t bytes = 0;
+  ForEachSegment([&](const Segment* segment, int bits) {
+    bytes += (segment->slots_room + segment->spare_room) << bits;
+    return true;
+  });
+  return bytes;
 }
 
 }  // namespace lodestar

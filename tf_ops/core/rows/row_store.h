@@ -24,6 +24,7 @@
 #include "tf_ops/core/rows/row_images.h"
 #include "tf_ops/core/rows/row_marks.h"
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/slot_shape.h"
 
 namespace lodestar {
 
@@ -82,7 +83,6 @@ class RowStore {
       : dim_(dim),
         type_(type),
         value_bytes_(dim * SizeOf(type)),
-        slot_bytes_(dim * SizeOf(ComputeType(type))),
         first_((1 + number % kStarts) << kSegmentBits),
         bare_bytes_(sizeof(RowMeta) + RoundUp(value_bytes_)),
         arena_(arena) {}
@@ -94,8 +94,8 @@ class RowStore {
   // The row's values, in the store's type.
   void* values(uint32_t row) { return meta(row) + 1; }
   const void* values(uint32_t row) const { return meta(row) + 1; }
-  // A slot, in the type that rows are computed in. Requires: AttachSlots was
-  // called for it at some time.
+  // A slot, in the type that rows are computed in. The slots of a row are
+  // consecutive. Requires: it is one of slots().
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
   // Prefetches the parts of a row that a lookup reads. `width`: bytes of its
@@ -108,9 +108,7 @@ class RowStore {
   void PrefetchWithSlots(uint32_t row, const RowMeta* meta,
                          int num_slots) const {
     PrefetchRow<1>(meta, bare_bytes_);
-    for (int s = 0; s < num_slots; ++s) {
-      PrefetchRow<1>(slot(row, s), slot_bytes_);
-    }
+    if (num_slots > 0) PrefetchRow<1>(slot(row, 0), num_slots * slot_bytes_);
     PrefetchMarks(row);
   }
   void PrefetchMarks(uint32_t row) const {
@@ -220,14 +218,18 @@ class RowStore {
   // Returns the last segment to the system. Returns false if it holds a row.
   bool ReleaseSegment();
 
-  // Allocates `count` optimizer slots for all existing and future rows. Returns
+  // Allocates optimizer slots for all existing and future rows. Returns
   // ResourceExhausted if out of memory; existing slots stay.
-  Status ReserveSlots(int64_t count);
-  // Sets the slots of all rows to `inits`. Requires: ReserveSlots for as many.
-  void AttachSlots(Span<const float> inits);
-  // Sets slot `s` of a row to `init` in all columns.
+  Status ReserveSlots(const SlotShape& slots);
+  // Replaces the slots of all rows by slots of this shape, set to `inits`.
+  // Requires: ReserveSlots; no other thread uses existing slots.
+  void AttachSlots(const SlotShape& slots, Span<const float> inits);
+  // Sets all values of slot `s` of a row.
   void FillSlot(uint32_t row, int s, float init);
-  int num_slots() const { return num_slots_; }
+  const SlotShape& slots() const { return slots_; }
+  // Of one slot of a row.
+  int64_t slot_width() const { return slots_.Width(dim_); }
+  int64_t bytes_per_slot() const { return slot_bytes_; }
 
   // Allocates marks for all existing and future rows. Returns ResourceExhausted
   // if out of memory.
@@ -276,7 +278,7 @@ class RowStore {
     return capacity_ * bare_bytes_ +
            (images_ == nullptr ? 0 : MarkBytes(capacity_));
   }
-  int64_t slot_bytes() const { return capacity_ * slot_places_ * slot_bytes_; }
+  int64_t slot_bytes() const;
 
  private:
   static constexpr uint32_t kHeld = 1;
@@ -292,9 +294,15 @@ class RowStore {
   // One cache line.
   struct alignas(64) Segment {
     char* rows;
-    int64_t stride;   // bytes from row to row
-    int64_t in_rows;  // number of slots stored inside the rows
-    std::atomic<char*> slots[kMaxSlots];  // the other slots
+    int64_t stride;  // bytes from row to row
+    // The slots of row 0, inside the rows or in an array of their own, and the
+    // bytes from row to row.
+    char* slots;
+    int64_t slots_stride;
+    int64_t slots_room;  // bytes for the slots of one row
+    // Reserved memory for larger slots, and its bytes per row.
+    char* spare;
+    int64_t spare_room;
     MarkWord* marks;  // grouped by kind; null until ReserveMarks
   };
   struct Address {
@@ -322,12 +330,7 @@ class RowStore {
   void* SlotOf(uint32_t row, int s) const {
     const Address address = AddressOf(row);
     const Segment& in = segment(address);
-    if (s < in.in_rows) {
-      return in.rows + address.offset * in.stride + bare_bytes_ +
-             s * slot_bytes_;
-    }
-    return in.slots[s].load(std::memory_order_acquire) +
-           address.offset * slot_bytes_;
+    return in.slots + address.offset * in.slots_stride + s * slot_bytes_;
   }
   Segment& segment(const Address& address) const {
     return levels_[address.level].load(
@@ -416,12 +419,18 @@ class RowStore {
   }
   static bool WaitAndLock(const RowMeta* meta, int64_t id);
   bool AddSegment();
-  bool AddSlots(Segment* segment, int bits, int count);
+  // Calls visit(segment, bits) for each segment of `capacity_` until it returns
+  // false; then returns false.
+  template <typename Visit>
+  bool ForEachSegment(const Visit& visit) const;
+  // Makes room for `bytes` of slots per row, in place or as spare.
+  bool AddSlots(Segment* segment, int bits, int64_t bytes);
+  // Uses the spare memory if the slots have less than `bytes` per row.
+  void UseSpare(Segment* segment, int bits, int64_t bytes) const;
 
   const int dim_;
   const RowType type_;
   const int64_t value_bytes_;  // of a row's values
-  const int64_t slot_bytes_;   // of one slot
   const uint32_t first_;       // position of row 0 among the levels
   const int64_t bare_bytes_;   // of a row with metadata and without slots
   Arena* const arena_;
@@ -432,12 +441,23 @@ class RowStore {
   uint32_t made_ = 0;  // rows with metadata
   int64_t live_ = 0;
   uint32_t free_head_ = kNone;
-  uint32_t first_word_ = 0;  // for rows of returned segments
-  int slot_places_ = 0;      // slots of every segment; never decreases
-  int used_slots_ = 0;       // slots any optimizer ever used
-  int num_slots_ = 0;        // slots of the current optimizer
+  uint32_t first_word_ = 0;     // for rows of returned segments
+  SlotShape slots_;             // of the current optimizer
+  int64_t slot_bytes_ = 0;      // of one of its slots
+  int64_t reserved_bytes_ = 0;  // of a row's slots in new segments
+  int64_t used_bytes_ = 0;      // of a row's slots that any optimizer ever used
   std::unique_ptr<RowImages> images_;  // null until ReserveMarks
 };
+
+template <typename Visit>
+bool RowStore::ForEachSegment(const Visit& visit) const {
+  for (int64_t row = 0; row < capacity_;) {
+    const Address address = AddressOf(static_cast<uint32_t>(row));
+    if (!visit(&segment(address), address.bits)) return false;
+    row += int64_t{1} << address.bits;
+  }
+  return true;
+}
 
 template <typename Moved>
 bool RowStore::Compact(int64_t most, uint32_t* low, const Moved& moved) {

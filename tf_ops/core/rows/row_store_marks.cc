@@ -20,12 +20,10 @@ bool RowStore::AddMarks(Segment* segment, int bits) {
 Status RowStore::ReserveMarks() {
   if (images_ != nullptr) return Status();
   std::unique_ptr<RowImages> images(new (std::nothrow) RowImages());
-  bool reserved = images != nullptr;
-  for (int64_t row = 0; reserved && row < capacity_;) {
-    const Address address = AddressOf(static_cast<uint32_t>(row));
-    reserved = AddMarks(&segment(address), address.bits);
-    row += int64_t{1} << address.bits;
-  }
+  const bool reserved =
+      images != nullptr && ForEachSegment([&](Segment* segment, int bits) {
+        return AddMarks(segment, bits);
+      });
   if (!reserved) {
     return ResourceExhausted("out of memory for the change marks of ",
                              capacity_, " rows.");
@@ -85,12 +83,12 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
   for (int s = 0; s < format.slot_inits.size(); ++s) {
     char* const to = out + layout.slot(s);
     if (s < format.stored) {
-      std::memcpy(to, slot(row, s), slot_bytes_);
+      std::memcpy(to, slot(row, s), layout.slot_bytes());
     } else {
-      FillComputed(type_, format.slot_inits[s], dim_, to);
+      FillComputed(type_, format.slot_inits[s], layout.slot_width(), to);
     }
-    std::memset(to + slot_bytes_, 0,
-                layout.slot(s + 1) - layout.slot(s) - slot_bytes_);
+    std::memset(to + layout.slot_bytes(), 0,
+                layout.slot(s + 1) - layout.slot(s) - layout.slot_bytes());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/slot_shape.h"
 
 namespace lodestar {
 
@@ -32,15 +33,18 @@ static_assert(sizeof(SnapshotPending) == 24);
 // slots. Each part is padded with zeros to 8 bytes.
 class SnapshotRowLayout {
  public:
-  SnapshotRowLayout(int dim, RowType type, int64_t slots)
+  SnapshotRowLayout(int dim, RowType type, const SlotShape& slots)
       : value_bytes_(dim * SizeOf(type)),
-        slot_bytes_(dim * SizeOf(ComputeType(type))),
-        slots_(slots) {}
+        slot_width_(slots.Width(dim)),
+        slot_bytes_(slot_width_ * SizeOf(ComputeType(type))),
+        slots_(slots.count) {}
 
   // Sizes without padding. Values have the table's type, slots its
   // ComputeType().
   int64_t value_bytes() const { return value_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
+  // Number of values of a slot.
+  int64_t slot_width() const { return slot_width_; }
   int64_t slots() const { return slots_; }
 
   // Offsets in a record.
@@ -55,6 +59,7 @@ class SnapshotRowLayout {
   static int64_t Padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 
   int64_t value_bytes_;
+  int64_t slot_width_;
   int64_t slot_bytes_;
   int64_t slots_;
 };

@@ -1,4 +1,4 @@
-// Admission, eviction and shared rows of a table.
+// Admission, eviction, shared rows and rounding of a table.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_TABLE_POLICIES_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_TABLE_POLICIES_H_
@@ -55,6 +55,8 @@ struct TablePolicies {
   // Trained rows outside the id space. An id without a row reads and trains
   // one of them, see SharedRowOf. 0: none.
   int64_t shared_rows = 0;
+  // Updates round rows of 16 bits stochastically instead of to nearest.
+  bool stochastic_rounding = false;
   std::string table_name;  // in errors; empty: unknown
 };
 

@@ -34,7 +34,8 @@ class RecordWriter {
         initial_(table.record_bytes() - table.layout().slot(0)) {
     const SnapshotRowLayout layout = table.layout();
     for (int64_t s = 0; s < layout.slots(); ++s) {
-      FillComputed(table.type, table.optimizer.slot_inits[s], table.dim,
+      FillComputed(table.type, table.optimizer.slot_inits[s],
+                   layout.slot_width(),
                    initial_.data() + layout.slot(s) - layout.slot(0));
     }
   }

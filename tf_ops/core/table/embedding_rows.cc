@@ -61,11 +61,11 @@ Status CheckUnique(const char* name, Span<const int64_t> ids) {
 
 Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
   const int64_t count = rows.ids.size();
-  const int64_t num_slots = rows.optimizer.slot_inits.size();
+  const AttachedOptimizer& optimizer = rows.optimizer;
   LODESTAR_RETURN_IF_ERROR(CheckSize("rows", rows.values.size(), count * dim));
   LODESTAR_RETURN_IF_ERROR(CheckType("rows", rows.values, type));
-  LODESTAR_RETURN_IF_ERROR(
-      CheckSize("slots", rows.slots.size(), num_slots * count * dim));
+  LODESTAR_RETURN_IF_ERROR(CheckSize("slots", rows.slots.size(),
+                                     optimizer.slots().Size(dim) * count));
   if (!rows.slots.empty()) {
     LODESTAR_RETURN_IF_ERROR(CheckType("slots", rows.slots, ComputeType(type)));
   }
@@ -80,12 +80,11 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
                              rows.frequencies[i], ".");
     }
   }
-  const AttachedOptimizer& optimizer = rows.optimizer;
   if (optimizer.name.empty() &&
       !(optimizer.slot_names.empty() && optimizer.slot_inits.empty())) {
     return InvalidArgument("`optimizer` is empty, but there are ",
                            optimizer.slot_names.size(), " slot names and ",
-                           num_slots, " slot_inits.");
+                           optimizer.slot_inits.size(), " slot_inits.");
   }
   if (!optimizer.name.empty()) {
     LODESTAR_RETURN_IF_ERROR(optimizer.Check());
@@ -138,11 +137,10 @@ Status CheckSharedRows(const EmbeddingRowsView& rows, int64_t count,
                        int64_t dim, RowType type) {
   // A table without shared rows ignores them.
   if (count == 0) return Status();
-  const int64_t wanted = count * dim;
-  const int64_t num_slots = rows.optimizer.slot_inits.size();
   LODESTAR_RETURN_IF_ERROR(
-      CheckNumbers("shared_rows", rows.shared_values, wanted, type));
-  return CheckNumbers("shared_slots", rows.shared_slots, num_slots * wanted,
+      CheckNumbers("shared_rows", rows.shared_values, count * dim, type));
+  return CheckNumbers("shared_slots", rows.shared_slots,
+                      rows.optimizer.slots().Size(dim) * count,
                       ComputeType(type));
 }
 

@@ -19,7 +19,9 @@ namespace lodestar {
 struct EmbeddingRows {
   std::vector<int64_t> ids;
   Numbers values;  // [N, D], of the table's type
-  Numbers slots;   // [S, N, D], of the type that rows are computed as
+  // [S, N, W], of the type that rows are computed as; W is D, or 1 for a
+  // row-wise optimizer.
+  Numbers slots;
   std::vector<int64_t> frequencies;
   std::vector<int64_t> last_seen;
   AttachedOptimizer optimizer;
@@ -33,7 +35,7 @@ struct EmbeddingRows {
   std::vector<int64_t> pending_last_seen;
   std::vector<uint8_t> sketch;
   Numbers shared_values;  // [R, D], shared rows
-  Numbers shared_slots;   // [S, R, D]
+  Numbers shared_slots;   // [S, R, W]
 };
 
 // Views of the same data, in any order of ids.

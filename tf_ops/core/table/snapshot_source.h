@@ -30,9 +30,7 @@ struct SnapshotTable {
   bool own_step = false;    // SetStep sets the step
   int64_t shared_rows = 0;  // number of shared rows of the table
 
-  SnapshotRowLayout layout() const {
-    return {dim, type, static_cast<int64_t>(optimizer.slot_names.size())};
-  }
+  SnapshotRowLayout layout() const { return {dim, type, optimizer.slots()}; }
   int64_t record_bytes() const { return layout().bytes(); }
 };
 

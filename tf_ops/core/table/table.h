@@ -19,6 +19,7 @@
 #include "tf_ops/core/rows/attached_optimizer.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_type.h"
+#include "tf_ops/core/rows/stochastic_rounding.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/core/table/embedding_rows.h"
 #include "tf_ops/core/table/lookup_plan.h"
@@ -78,7 +79,8 @@ struct EmbeddingStats {
 struct InspectedIds {
   enum State : int64_t { kMissing = 0, kPending = 1, kResident = 2 };
   Numbers values;  // [N, D]; zeros for missing ids
-  Numbers slots;   // [S, N, D]
+  Numbers slots;   // [S, N, slot_width]
+  int64_t slot_width = 0;
   std::vector<std::string> slot_names;
   std::vector<int64_t> frequencies;  // occurrences, also of pending ids
   std::vector<int64_t> last_seen;    // -1: unknown
@@ -220,6 +222,12 @@ class Table {
   virtual const TablePolicies& policies() const = 0;
   const EvictionPolicy& eviction() const { return policies().eviction; }
   virtual const RowInitializer& initializer() const = 0;
+
+  // How updates of this step round rows.
+  StochasticRounding rounding(bool shared) const {
+    if (!policies().stochastic_rounding) return {};
+    return StochasticRounding::Of(initializer().value().key, step(), shared);
+  }
 
   int64_t step() const { return step_->value(); }
   // Sets the step. From now on only SetStep moves it.

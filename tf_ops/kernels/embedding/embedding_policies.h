@@ -1,4 +1,5 @@
-// Reads the attributes for initialization, admission and eviction of a table.
+// Reads the attributes for initialization, admission, eviction and rounding of
+// a table.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "tf_ops/core/rows/row_initializer.h"
+#include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/table_policies.h"
 #include "tf_ops/kernels/base/kernel.h"
 
@@ -52,6 +54,17 @@ inline absl::Status ReadEviction(tensorflow::OpKernelConstruction* ctx,
   LODESTAR_TRY(ctx->GetAttr("max_age", &policy->max_age));
   LODESTAR_TRY(ctx->GetAttr("min_norm", &policy->min_norm));
   return ctx->GetAttr("min_frequency", &policy->min_frequency);
+}
+
+inline absl::Status ReadRounding(tensorflow::OpKernelConstruction* ctx,
+                                 RowType type, bool* stochastic) {
+  std::string rounding;
+  LODESTAR_TRY(ctx->GetAttr("rounding", &rounding));
+  *stochastic = rounding == "stochastic";
+  if (!*stochastic || SizeOf(type) == 2) return absl::OkStatus();
+  return InvalidArgumentError(
+      "`rounding` is 'stochastic', but the rows are ", NameOf(type),
+      ". Only float16 and bfloat16 rows are rounded stochastically.");
 }
 
 }  // namespace lodestar

@@ -56,10 +56,11 @@ inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
   const int64_t n =
       with_rows ? static_cast<int64_t>(rows.ids.size()) : int64_t{0};
   const AttachedOptimizer& optimizer = rows.optimizer;
-  const int64_t num_slots = static_cast<int64_t>(optimizer.slot_inits.size());
+  const SlotShape slots = optimizer.slots();
   LODESTAR_TRY(OutputVector(ctx, 0, rows.ids));
   LODESTAR_TRY(OutputNumbers(ctx, 1, {n, dim}, rows.values));
-  LODESTAR_TRY(OutputNumbers(ctx, 2, {num_slots, n, dim}, rows.slots));
+  LODESTAR_TRY(
+      OutputNumbers(ctx, 2, {slots.count, n, slots.Width(dim)}, rows.slots));
   LODESTAR_TRY(OutputVector(ctx, 3, rows.frequencies));
   LODESTAR_TRY(OutputVector(ctx, 4, rows.last_seen));
   LODESTAR_TRY(OutputScalar(ctx, 5, optimizer.name));
@@ -73,7 +74,8 @@ inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
   LODESTAR_TRY(OutputVector(ctx, 12, rows.sketch));
   const int64_t shared = rows.shared_values.size() / dim;
   LODESTAR_TRY(OutputNumbers(ctx, 13, {shared, dim}, rows.shared_values));
-  return OutputNumbers(ctx, 14, {num_slots, shared, dim}, rows.shared_slots);
+  return OutputNumbers(ctx, 14, {slots.count, shared, slots.Width(dim)},
+                       rows.shared_slots);
 }
 
 // Views the inputs of EmbeddingImport, which must outlive `rows`.

@@ -126,8 +126,8 @@ class InspectOp : public TableKernel {
     const int dim = call.table->dim();
     const int64_t num_slots = static_cast<int64_t>(found.slot_names.size());
     LODESTAR_TRY(OutputNumbers(ctx, 0, {ids.size(), dim}, found.values));
-    LODESTAR_TRY(
-        OutputNumbers(ctx, 1, {num_slots, ids.size(), dim}, found.slots));
+    LODESTAR_TRY(OutputNumbers(
+        ctx, 1, {num_slots, ids.size(), found.slot_width}, found.slots));
     LODESTAR_TRY(OutputVector(ctx, 2, found.slot_names));
     LODESTAR_TRY(OutputVector(ctx, 3, found.frequencies));
     LODESTAR_TRY(OutputVector(ctx, 4, found.last_seen));

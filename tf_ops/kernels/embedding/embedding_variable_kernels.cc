@@ -39,6 +39,8 @@ class EmbeddingVariableOp : public Kernel {
     std::string when_full;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("when_full", &when_full));
     policies_.eviction.raise_when_full = when_full == "raise";
+    OP_REQUIRES_OK(ctx,
+                   ReadRounding(ctx, type_, &policies_.stochastic_rounding));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &policies_.table_name));
   }
 

@@ -5,8 +5,9 @@ namespace {
 
 // The update rules of tf_ops/core/rows/sparse_optimizer.h.
 #define LODESTAR_OPTIMIZERS                                      \
-  "{'sgd', 'sgd_momentum', 'adagrad', 'adam', 'adam_amsgrad', "  \
-  "'rmsprop', 'rmsprop_momentum', 'rmsprop_centered', "          \
+  "{'sgd', 'sgd_momentum', 'adagrad', 'row_wise_adagrad', "      \
+  "'adam', 'adam_amsgrad', 'rmsprop', 'rmsprop_momentum', "      \
+  "'rmsprop_centered', "                                         \
   "'rmsprop_momentum_centered', 'adadelta', 'adamax', 'nadam', " \
   "'lion', 'ftrl'}"
 
@@ -26,7 +27,9 @@ LODESTAR_OP("EmbeddingVariable")
            "max_rows_policy: {'lru', 'lfu'} = 'lru'",
            "when_full: {'evict', 'raise'} = 'evict'", "max_age: int = -1",
            "min_norm: float = 0.0", "min_frequency: int >= 0 = 0",
-           "shared_rows: int = 0", "table_name: string = ''")
+           "shared_rows: int = 0",
+           "rounding: {'nearest', 'stochastic'} = 'nearest'",
+           "table_name: string = ''")
     .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
 Creates an embedding variable, or finds the one with this name.
@@ -53,6 +56,7 @@ min_norm: EmbeddingEvict removes rows with a smaller Euclidean norm; 0: none.
 min_frequency: EmbeddingEvict removes rows with a smaller frequency; 0: none.
 shared_rows: Number of trained rows shared by ids without a row, for lookups
   with missing='shared'.
+rounding: How updates round rows of 16 bits.
 table_name: Name in errors of updates and of when_full.
 INVALID_ARGUMENT if a variable with this name has another dim or dtype, or a
 value is out of range.

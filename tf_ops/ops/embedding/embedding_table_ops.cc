@@ -14,7 +14,8 @@ absl::Status ExportShape(InferenceContext* c) {
   const DimensionHandle slots = c->UnknownDim();
   c->set_output(0, c->Vector(with_rows ? n : c->UnknownDim()));
   c->set_output(1, c->Matrix(n, dim));
-  c->set_output(2, c->MakeShape({slots, n, dim}));
+  const DimensionHandle width = c->UnknownDim();
+  c->set_output(2, c->MakeShape({slots, n, width}));
   c->set_output(3, c->Vector(n));
   c->set_output(4, c->Vector(n));
   c->set_output(5, c->Scalar());
@@ -26,7 +27,7 @@ absl::Status ExportShape(InferenceContext* c) {
   c->set_output(12, c->UnknownShapeOfRank(1));
   const DimensionHandle shared = c->UnknownDim();
   c->set_output(13, c->Matrix(shared, dim));
-  c->set_output(14, c->MakeShape({slots, shared, dim}));
+  c->set_output(14, c->MakeShape({slots, shared, width}));
   return absl::OkStatus();
 }
 
@@ -177,13 +178,13 @@ LODESTAR_OP("EmbeddingInspect")
              "frequencies: int64", "last_seen: int64", "shards: int64",
              "states: int64")
     .Attrs(kRowDtype, kSlotDtype)
-    .Stateful(Shapes("[], [n] -> [n, d], [s, n, d], [s], [n], [n], [n], [n]"))
+    .Stateful(Shapes("[], [n] -> [n, d], [s, n, w], [s], [n], [n], [n], [n]"))
     .Doc(R"doc(
 Returns the state of some ids, without changing it.
 
 ids: [N].
 rows: [N, D], zeros without a row.
-slots: [S, N, D].
+slots: [S, N, W]; W is D, or 1 for a row-wise optimizer.
 slot_names: [S].
 frequencies: [N], also for pending ids.
 last_seen: [N], -1 if unknown.
@@ -247,7 +248,8 @@ with_rows.
 
 ids: [N], ascending.
 rows: [N, D].
-slots: [S, N, D]; S is 0 without an optimizer or without optimizer_slots.
+slots: [S, N, W]; S is 0 without an optimizer or without optimizer_slots. W is D,
+  or 1 for a row-wise optimizer.
 frequencies: [N].
 last_seen: [N], the step of the last occurrence.
 optimizer: The optimizer of the slots, or ''.
@@ -260,7 +262,7 @@ pending_sightings: [P], their occurrences.
 pending_last_seen: [P].
 sketch: [C], the filter's counters, or [0].
 shared_rows: [R, D].
-shared_slots: [S, R, D].
+shared_slots: [S, R, W].
 )doc");
 
 LODESTAR_OP("EmbeddingImport")
