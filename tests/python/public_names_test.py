@@ -123,6 +123,7 @@ _NAMES = {
         "ResumableDataset",
         "SnapshotError",
         "compact",
+        "copy",
         "restore",
         "save",
         "verify",
