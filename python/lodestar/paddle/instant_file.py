@@ -111,9 +111,11 @@ def read_instant(
     A sample maps each column, also with `used=False`, to its values, in the form that
     `write` of a writer accepts:
 
-    >>> with lodestar.data.open_writer("part-0.txt", slots) as writer:
-    ...     for sample in lodestar.paddle.read_instant("part-0", slots):
-    ...         writer.write(sample)
+    >>> slots = lodestar.data.Schema([lodestar.data.Column.sparse("item")])
+    >>> with InstantWriter("part-1", slots, batch_size=2) as writer:
+    ...     writer.write({"item": [7, 8]})
+    >>> [sample["item"].tolist() for sample in read_instant("part-1", slots)]
+    [[7, 8]]
 
     The whole file is read into memory. The batch sizes in the file are ignored.
 

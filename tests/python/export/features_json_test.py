@@ -71,6 +71,7 @@ def test_content_of_the_file(model, path):
         "salt": "viewer",
         "salt_word": table_feature(model, "viewer").salt_word,
         "padding_id": None,
+        "padding_counts": False,
         "default_id": None,
         "max_length": None,
     }
