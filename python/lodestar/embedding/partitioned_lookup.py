@@ -180,6 +180,7 @@ def _by_id(calls: Sequence[_Call]) -> list[list[tf.Tensor]]:
                     ),
                     tf.TensorSpec([None], tf.bool),
                 ),
+                numbers=c.columns,
             )
             for c in calls
         ]

@@ -83,11 +83,6 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
         """The devices that hold the rows."""
         return self._devices
 
-    @property
-    def counts_occurrences(self) -> bool:
-        """Whether repeated ids in a lookup count repeatedly."""
-        return bool(self._attributes().get("count_occurrences"))
-
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         if self._given_devices is None:

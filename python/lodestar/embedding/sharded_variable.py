@@ -14,6 +14,11 @@ from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 class ShardedEmbeddingVariable(EmbeddingVariable):
     """An EmbeddingVariable whose lookups fetch rows from other places."""
 
+    @property
+    def counts_occurrences(self) -> bool:
+        """Whether repeated ids in a lookup count repeatedly."""
+        return bool(self._attributes().get("count_occurrences"))
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
         return EmbeddingVariable(**config)

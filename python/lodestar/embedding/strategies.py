@@ -34,11 +34,11 @@ def check_can_hold(table: str, admission: Any) -> None:
 
 def _check_can_count(table: str, admission: Any) -> None:
     # Each replica looks up its part of a batch, so an id could be missing in the
-    # first part and have a row in the next.
+    # first part and have a row in the next. Workers look up theirs together.
     if getattr(admission, "unit", None) != "occurrence":
         return
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas > 1:
+    if replicas > 1 and workers.of_strategy() is None:
         raise NotImplementedError(
             f"The table '{table}' has {admission!r}, but the {replicas} "
             "replicas of the strategy count the occurrences in their parts of a "

@@ -43,7 +43,6 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
     the rows of this process only.
     """
 
-    counts_occurrences = False
     workers: Workers
 
     def _make_parts(self) -> tuple[TablePart, ...]:

@@ -18,7 +18,7 @@ from lodestar._library import gen_ops
 from lodestar.embedding.exchange import Exchange
 from lodestar.ops import embedding_partition_ops
 
-_IDS = tf.TensorSpec([None], tf.int64)
+_NUMBERS = tf.TensorSpec([None], tf.int64)
 _LENGTH = struct.Struct("<q")
 
 
@@ -65,12 +65,14 @@ class Call(NamedTuple):
         run: Returns a list of tensors `[N_p, ...]` for the unique ids `[N_p]` of all
             replicas that belong to a part.
         results: Their specs.
+        numbers: Further arguments of `run`, int64 `[N]`, which are summed by id.
     """
 
     table: Any
     ids: tf.Tensor
-    run: Callable[[Any, tf.Tensor], Sequence[tf.Tensor]]
+    run: Callable[..., Sequence[tf.Tensor]]
     results: Sequence[tf.TensorSpec]
+    numbers: Sequence[tf.Tensor] = ()
 
 
 def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
@@ -87,34 +89,63 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
                 "together. Call the step by strategy.run(step)."
             )
     assert workers is not None
-    divided = [
-        embedding_partition_ops.partition(call.ids, workers.count)
-        for call in calls
-    ]
+    divided = []
+    for call in calls:
+        of_workers, order = embedding_partition_ops.partition(
+            call.ids, workers.count
+        )
+        shares = [of_workers]
+        for numbers in call.numbers:
+            shares.append(
+                [
+                    share
+                    for _, share in embedding_partition_ops.partition_rows(
+                        call.ids, numbers, workers.count
+                    )
+                ]
+            )
+        divided.append(([*zip(*shares, strict=True)], order))
     counts = tf.stack(
         [
-            tf.stack([tf.size(own, tf.int64) for own in of_workers])
+            tf.stack([tf.size(own, tf.int64) for own, *_ in of_workers])
             for of_workers, _ in divided
         ],
         1,
     )
+    sent = [i for i, call in enumerate(calls) for _ in (0, *call.numbers)]
     results = [spec for call in calls for spec in call.results]
     of_results = [i for i, call in enumerate(calls) for _ in call.results]
     exchange = Exchange(
         workers,
-        ([_IDS] * len(calls), counts),
+        ([_NUMBERS] * len(sent), tf.gather(counts, sent, axis=1)),
         (results, tf.gather(counts, of_results, axis=1)),
     )
-    received = exchange.send(0, [*zip(*(own for own, _ in divided))])
+    received = exchange.send(
+        0,
+        [
+            [*itertools.chain(*pieces)]
+            for pieces in zip(*(own for own, _ in divided), strict=True)
+        ],
+    )
+    columns_of_workers = zip(*received, strict=True)
     answers: list[list[tf.Tensor]] = [[] for _ in received]
-    for call, ids in zip(calls, zip(*received)):
+    for call in calls:
         (here,) = call.table.parts
+        ids = next(columns_of_workers)
         # In the order of replicas and their examples, as in a single replica.
         unique_ids, positions = gen_ops.lodestar_embedding_unique(
             tf.concat(ids, 0)
         )
+        sums = [
+            tf.math.unsorted_segment_sum(
+                tf.concat(next(columns_of_workers), 0),
+                positions,
+                tf.size(unique_ids),
+            )
+            for _ in call.numbers
+        ]
         wanted = tf.split(positions, [tf.size(own) for own in ids])
-        for column in call.run(here, unique_ids):
+        for column in call.run(here, unique_ids, *sums):
             for answer, places in zip(answers, wanted):
                 answer.append(tf.gather(column, places))
     columns = [

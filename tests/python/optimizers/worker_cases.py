@@ -95,6 +95,17 @@ def collection(strategy):
     np.testing.assert_allclose(one[2], several[2], 0, 1e-5)
 
 
+def occurrences(strategy):
+    """Ids get rows by their occurrences in the batches of all workers."""
+    options = {"admission": lodestar.MinCount(3, unit="occurrence")}
+    inner = keras.optimizers.Adagrad
+    one = replicas.train_collection(None, inner, epochs=1, **options)
+    several = replicas.train_collection(strategy, inner, epochs=1, **options)
+    assert 0 < int(one[0].size()) < 24
+    for a, b in zip(one[:2], several[:2]):
+        replicas.assert_same_tables(a, b)
+
+
 def train_tables(strategy, batches):
     """Trains tables of several dtypes on ids that are uneven over replicas."""
     dtypes = ("float16", "float32", "float64")
@@ -254,10 +265,6 @@ def refused(strategy):
             "Use default_row='initial'",
         ),
         ({"dtype": "bfloat16"}, "Use 'float16' or 'float32'"),
-        (
-            {"admission": lodestar.MinCount(2, unit="occurrence")},
-            "the 2 replicas of the strategy count the occurrences",
-        ),
         ({"devices": ["/CPU:0"]}, f"{under}, whose workers hold the rows. "),
     ):
         try:

@@ -94,6 +94,7 @@ def four_workers():
         "not_finite",
         "collection",
         "collection_of_dtypes",
+        "occurrences",
         "refused",
         "import_and_assign",
         "fit",
@@ -106,7 +107,7 @@ def test_two_workers(case, two_workers):
 
 
 @pytest.mark.parametrize(
-    "case", ["clipped", "collection_of_dtypes", "bytes_per_step"]
+    "case", ["clipped", "collection_of_dtypes", "occurrences", "bytes_per_step"]
 )
 def test_four_workers(case, four_workers):
     four_workers(case)
