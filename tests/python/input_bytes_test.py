@@ -187,5 +187,6 @@ def test_nothing_else_opens_files_to_read_text():
         "data/schema/model_schema.py",
         "paddle/sample_exchange.py",
         "export/features_json.py",
+        "snapshot/copying.py",
         "warm_start.py",
     }
