@@ -50,9 +50,6 @@ def copy(
     target see whole versions only, also if the process dies. Checksums are verified
     in the local folder.
 
-    >>> lodestar.snapshot.copy("/data/snapshots", "gs://bucket/snapshots")
-    >>> lodestar.snapshot.copy("gs://bucket/snapshots", "/tmp/snapshots")
-
     Args:
         source: Path to the snapshot folder.
         target: Path to the folder of the copy, which is created.
