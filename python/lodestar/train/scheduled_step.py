@@ -117,20 +117,33 @@ class ScheduledStep(TrainingStep):
 
     def _update(self, gradients: list[Any], of_tables: list[Any]) -> None:
         optimizer, dense = self._model.optimizer, self._dense
-        if not _is_separable(optimizer):
+        # Without any gradient of a table, `apply` says which one is missing.
+        if not _is_separable(optimizer) or (
+            self._tables and all(g is None for g in of_tables)
+        ):
             with _Counting(optimizer, 1):
                 optimizer.apply(
                     [*gradients, *of_tables], [*dense.variables, *self._tables]
                 )
             return
-        calls: list[tuple[str | None, Any, Any]] = []
+        trains_dense = any(g is not None for g in gradients)
+        # Tables first: a step that a table rejects must not change dense weights.
+        applied = []
         if self._tables:
-            calls.append((None, of_tables, self._tables))
-        calls += dense.sent(gradients)
-        for device, *given in calls:
+            counting = _Counting(optimizer, int(not trains_dense))
+            with counting:
+                optimizer.apply(of_tables, self._tables)
+            applied = counting.counted
+        with tf.control_dependencies(applied):
+            parts = dense.sent(gradients)
+        for i, (device, *given) in enumerate(parts, 1):
             # All calls see the same number of iterations.
-            is_last = given[1] is calls[-1][2]
-            with tf.device(device), _Counting(optimizer, int(is_last)):
+            steps = int(i == len(parts))
+            with (
+                tf.device(device),
+                tf.control_dependencies(applied),
+                _Counting(optimizer, steps),
+            ):
                 optimizer.apply(*given)
 
     def _test_batch(self, batch: Any, metrics: State) -> State:
@@ -253,6 +266,8 @@ class _Counting(_Passing):
     def __init__(self, optimizer: keras.optimizers.Optimizer, steps: Any):
         super().__init__()
         self._steps = steps
+        # Operations that run after the update of a call.
+        self.counted: list[tf.Operation] = []
         self._counter = _private.raw_iterations(optimizer)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
@@ -260,5 +275,7 @@ class _Counting(_Passing):
         variable, _ = update
         if variable is not self._counter:
             super().add_update(update)
-        elif not isinstance(self._steps, int) or self._steps:
+        elif isinstance(self._steps, int) and self._steps == 0:
+            self.counted.append(tf.no_op())
+        else:
             variable.value.assign_add(tf.cast(self._steps, variable.dtype))

@@ -1,5 +1,6 @@
 """Programs of fit_test.py on schedule, in the process of fit_programs.py."""
 
+import keras
 import pytest
 import tensorflow as tf
 from fit_programs import COORDINATOR, DATA, STRATEGY, model
@@ -115,3 +116,33 @@ def steps_are_scheduled_once():
     scheduler.schedule(step, (ids,))
     COORDINATOR.join()
     assert rows() == [8.0, 5.0]
+
+
+def rejected_steps_change_nothing():
+    """Dense weights wait for the tables of all servers; steps count once."""
+    with STRATEGY.scope():
+        ids = keras.Input((None,), dtype="int64")
+        layer = lodestar.layers.DynamicEmbedding(4, combiner="sum")
+        hidden = keras.layers.Dense(3)(layer(ids))
+        made = keras.Model(ids, tf.keras.layers.Dense(1)(hidden))
+        made.compile(lodestar.optimizers.Adam(0.1), "mse")
+
+    def data(bad):
+        labels = tf.where(tf.range(32) == 3, bad, 1.0)[:, None]
+        batches = tf.reshape(tf.range(64, dtype=tf.int64), [32, 2])
+        return lambda _: (
+            tf.data.Dataset.from_tensor_slices((batches, labels))
+            .batch(8)
+            .repeat()
+        )
+
+    fit(made, data(1.0), steps_per_epoch=8, verbose=0)
+    assert int(made.optimizer.iterations.numpy()) == 8
+    before = [v.numpy() for v in made.weights if v is not layer.table]
+    rows = layer.table.export().rows.numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not finite"):
+        fit(made, data(float("nan")), steps_per_epoch=1, verbose=0)
+    after = [v.numpy() for v in made.weights if v is not layer.table]
+    assert all((a == b).all() for a, b in zip(before, after, strict=True))
+    assert (layer.table.export().rows.numpy() == rows).all()
+    assert int(made.optimizer.iterations.numpy()) == 8
