@@ -734,6 +734,7 @@ def lodestar_embedding_variable(
     min_frequency: int = 0,
     shared_rows: int = 0,
     rounding: str = 'nearest',
+    stored_as: str = 'same',
     table_name: str = '',
     name: str | None = None,
 ) -> tf.Tensor: ...

@@ -208,9 +208,8 @@ class EmbeddingVariable(TableVariable):
         }
 
     def _saved_tensors(self) -> dict[str, tf.Tensor]:
-        return saved_state.to_checkpoint(
-            self.export_all(saved_state.with_optimizer_slots())
-        )
+        with_slots = saved_state.with_optimizer_slots()
+        return saved_state.to_checkpoint(self.name, self.export_all(with_slots))
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
         return self.import_all(saved_state.from_checkpoint(self, saved))

@@ -4,12 +4,13 @@ import contextlib
 import contextvars
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lodestar._resource import scalar_if_empty, unless_scalar
 from lodestar.embedding import ids as ids_lib
+from lodestar.embedding import stored_rows
 from lodestar.embedding.rows import EmbeddingRows
 
 # Checkpoint names of the outputs of EmbeddingExport, in order.
@@ -31,25 +32,38 @@ NAMES = (
     "shared_slots",
 )
 _NEVER_EMPTY = ("rows", "optimizer", "counters")
+
+
+class _Serving(NamedTuple):
+    dtype: str | None
+
+
 # Per thread: others may save a checkpoint at the same time.
-_with_optimizer_slots = contextvars.ContextVar(
-    "with_optimizer_slots", default=True
+_serving: contextvars.ContextVar[_Serving | None] = contextvars.ContextVar(
+    "serving", default=None
 )
 
 
 @contextlib.contextmanager
-def without_optimizer_slots() -> Iterator[None]:
-    """Makes this thread save tables without their optimizer slots."""
-    token = _with_optimizer_slots.set(False)
+def for_serving(dtype: str | None = None) -> Iterator[None]:
+    """Makes this thread save tables without slots, and with rows of `dtype`."""
+    token = _serving.set(_Serving(dtype))
     try:
         yield
     finally:
-        _with_optimizer_slots.reset(token)
+        _serving.reset(token)
 
 
 def with_optimizer_slots() -> bool:
     """Whether this thread saves tables with their optimizer slots."""
-    return _with_optimizer_slots.get()
+    return _serving.get() is None
+
+
+def stored_dtype(row_dtype: tf.DType) -> str | None:
+    """Returns the dtype in which this thread saves rows; None: `row_dtype`."""
+    serving = _serving.get()
+    dtype = serving and serving.dtype
+    return dtype if stored_rows.is_smaller(dtype, row_dtype) else None
 
 
 def check_dim(table: Any, dim: int | None) -> None:
@@ -93,16 +107,28 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
         )
 
 
-def to_checkpoint(saved: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Replaces empty tensors of `saved`, which TensorFlow cannot restore.
+def to_checkpoint(
+    name: str, saved: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """Returns `saved`, of the table `name`, in the form of a checkpoint.
 
-    `from_checkpoint` reverts this. Rows keep their dim for its check.
+    Rows have the `stored_dtype`. Empty tensors, which TensorFlow cannot restore,
+    are replaced. `from_checkpoint` reverts this. Rows keep their dim for its
+    check.
+
+    Raises:
+        ValueError: The dtype cannot hold a row.
     """
     written = {
         name: value if name in _NEVER_EMPTY else scalar_if_empty(value)
         for name, value in saved.items()
     }
     rows = saved["rows"]
+    dtype = stored_dtype(rows.dtype)
+    if dtype is not None:
+        with tf.device(rows.device):
+            rows = stored_rows.encode(rows, dtype, f"The table {name!r}")
+        written["rows"] = rows
     if tf.executing_eagerly() and not rows.shape[0]:
         with tf.device(rows.device):
             written["rows"] = tf.zeros([1, rows.shape[1]], rows.dtype)
@@ -121,7 +147,8 @@ def from_checkpoint(
         for name, value in written.items()
     }
     slots, num_ids = tf.size(saved["slot_names"]), tf.size(saved["ids"])
-    saved["rows"] = rows = written["rows"][:num_ids]
+    rows = stored_rows.decode(written["rows"][:num_ids], table.row_dtype)
+    saved["rows"] = rows
     dim = tf.shape(rows)[1]
     shared = saved["shared_rows"]
     saved["shared_rows"] = tf.reshape(shared, [tf.size(shared) // dim, dim])

@@ -54,8 +54,12 @@ class TablePart(SharedResource):
             self._eager_constants = self._constants()
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
+        stored_as = saved_state.stored_dtype(self._attributes["dtype"])
         return gen_ops.lodestar_embedding_variable(
-            shared_name=shared_name, container=container, **self._attributes
+            shared_name=shared_name,
+            container=container,
+            stored_as=stored_as or "same",
+            **self._attributes,
         )
 
     def _take_content(self, other: "TablePart") -> None:
@@ -128,7 +132,8 @@ class ExportedTable(_private.Saved, tf.Module):
     def _tensors_to_save(self) -> dict[str, tf.Tensor]:
         with_slots = saved_state.with_optimizer_slots()
         return saved_state.to_checkpoint(
-            merged([part.export(with_slots) for part in self._parts()])
+            self._table.name,
+            merged([part.export(with_slots) for part in self._parts()]),
         )
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:

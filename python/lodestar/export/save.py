@@ -10,7 +10,7 @@ import tensorflow as tf
 from lodestar._checks import check_choice
 from lodestar._typing import StrPath
 from lodestar.data.schema import Schema, model_schema
-from lodestar.embedding.saved_state import without_optimizer_slots
+from lodestar.embedding import saved_state, stored_rows
 from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
@@ -25,6 +25,7 @@ def save(
     inputs: Mapping[str, tf.TypeSpec] | None = None,
     padding_id: Any = None,
     from_rows: bool = False,
+    dtype: str | None = None,
     strings: bool = True,
     follow: StrPath | None = None,
     poll_seconds: float | None = 1.0,
@@ -81,6 +82,12 @@ def save(
         from_rows: If True, adds the signature `from_rows`, for rows that are
             stored elsewhere. It takes the rows that embedding layers look up
             in place of ids, named after the layers and features.
+        dtype: How the served tables store rows. None keeps a table's dtype.
+            `"float16"` and `"bfloat16"` round to the nearest number. `"int8"`
+            stores a float32 scale per row, its largest absolute value / 127,
+            so that errors are at most scale / 2 (plus float32 rounding).
+            Lookups return the table's dtype. Rows that are already as small
+            stay as they are, as do `SharedRows`.
         strings: Whether requests hold strings for a schema's columns of ids
             with the encoding `"hash"` or `"hex"`. If False, they hold ids that
             the client computes with
@@ -97,18 +104,21 @@ def save(
             None polls only when the model is loaded and `refresh` is called.
 
     Raises:
-        ValueError: `signature` is unknown; the inputs are unknown or cannot be
-            encoded; `padding_id` is missing or not of an input's type; with
-            `from_rows`, a lookup returns rows that are not dense; with
+        ValueError: `signature` or `dtype` is unknown; the inputs are unknown or
+            cannot be encoded; `padding_id` is missing or not of an input's
+            type; with `from_rows`, a lookup returns rows that are not dense; with
             `follow`, the model has no table or one on devices, or `from_rows`
-            is set; or the model changes a table although `training`
-            is False.
+            is set; `dtype` cannot hold a number, or a table is on a GPU; or the
+            model changes a table although `training` is False.
     """
     check_choice("signature", signature, signatures.SIGNATURES)
+    dtype = stored_rows.check_dtype(dtype)
     own_inputs = signatures.model_inputs(model, inputs)
     model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
     plain = requests.plain_tensors(model_inputs, signature, padding_id)
     contents = model_contents(model)
+    if dtype is not None:
+        _check_in_host_memory(contents)
     follower = None
     if follow is not None:
         if from_rows:
@@ -156,8 +166,21 @@ def save(
     )
     if follow is not None:
         document["follow"] = os.fspath(follow)
-    with without_optimizer_slots():
+    if dtype is not None:
+        document["dtype"] = dtype
+    with saved_state.for_serving(dtype):
         write_folder(path, module, served, document, own_inputs.schema)
+
+
+def _check_in_host_memory(contents: ModelContents) -> None:
+    for name, table in contents.tables.items():
+        for part in table.parts:
+            spec = tf.DeviceSpec.from_string(part.device or "")
+            if spec.device_type == "GPU":
+                raise ValueError(
+                    f"`dtype` needs tables in host memory, but the table "
+                    f"{name!r} is on {part.device}. Use dtype=None."
+                )
 
 
 def _serve(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lodestar._checks import check_choice
 from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
+from lodestar.embedding import stored_rows
 from lodestar.export import features_json, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.plain import sequences
@@ -20,7 +21,6 @@ from lodestar.export.plain.graph_check import (
 )
 from lodestar.export.plain.id_index import INDEXES
 from lodestar.export.plain.id_tables import PlainIdTables
-from lodestar.export.plain.stored_rows import DTYPES
 from lodestar.export.plain.tables import PlainTables
 from lodestar.export.save import write_folder
 from lodestar.ops.stand_ins import stand_ins
@@ -68,10 +68,8 @@ def save_plain(
         padding_id: Padding for `signature="padded"`; see `save`.
         tables: Embedding variables to write: `"used"`, those that the scores
             read, or `"all"` of the model, for `lookup`.
-        dtype: How rows are stored. None keeps the table's dtype. `"float16"`
-            rounds to the nearest number. `"int8"` stores a float32 scale per
-            row, its largest absolute value / 127, so that errors are at most
-            scale / 2 (plus float32 rounding). Lookups return the table's dtype.
+        dtype: How rows are stored. None keeps the table's dtype; others are as
+            in `save`.
         index: How ids are found: `"hash"`, in a hash table that is built on
             loading, or `"sorted"`, by binary search, which is slower on a CPU,
             but works with XLA and tf2onnx.
@@ -87,10 +85,10 @@ def save_plain(
     for name, value, known in (
         ("signature", signature, signatures.SIGNATURES),
         ("tables", tables, ("used", "all")),
-        ("dtype", dtype, (None, *DTYPES)),
         ("index", index, INDEXES),
     ):
         check_choice(name, value, known)
+    dtype = stored_rows.check_dtype(dtype)
     own_inputs = signatures.model_inputs(model, inputs)
     model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
     plain = requests.plain_tensors(model_inputs, signature, padding_id)

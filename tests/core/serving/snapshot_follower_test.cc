@@ -19,12 +19,15 @@ namespace {
 
 constexpr int kDim = 2;
 
-FollowingModel Model() {
+FollowingModel Model(RowStorage storage = RowStorage::kSame) {
   RowInitializer initializer;
   EXPECT_TRUE(
       RowInitializer::Create("zeros", 0.0f, 0.0f, 1, 2, &initializer).ok());
   std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &store).ok());
+  TablePolicies policies;
+  policies.storage = storage;
+  EXPECT_TRUE(
+      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
   FollowingModel model;
   model.tables.push_back({"t", std::move(store)});
   model.weights.push_back({"dense/bias", "float32", {1}});
@@ -118,6 +121,21 @@ TEST_F(SnapshotFollowerTest, ReadsOnlyChangesOnceBothCopiesExist) {
   EXPECT_EQ(stats.full_updates, 2);
   EXPECT_EQ(stats.failures, 0);
   EXPECT_GE(stats.seconds_since_update, 0);
+}
+
+TEST_F(SnapshotFollowerTest, RowsAreStoredAsThoseOfTheModel) {
+  model_ = Model(RowStorage::kBFloat16);
+  maker_.Add(Version(1).Rows({{1, 10}, {2, 257}}));
+  EXPECT_EQ(Refresh(), 1);
+  EXPECT_EQ(Found({1, 2}), (std::vector<float>{10, 256}));
+  maker_.Add(Version(2).Parent(1).Rows({{1, 513}}));
+  EXPECT_EQ(Refresh(), 2);
+  maker_.Add(Version(3).Parent(2).Rows({{3, 1023}}));
+  EXPECT_EQ(Refresh(), 3);
+  EXPECT_EQ(Found({1, 2, 3}), (std::vector<float>{512, 256, 1024}));
+  EXPECT_EQ(follower_.stats().full_updates, 2);
+  EXPECT_EQ(follower_.current()->tables[0]->policies().storage,
+            RowStorage::kBFloat16);
 }
 
 TEST_F(SnapshotFollowerTest, ContentInUseDoesNotChange) {

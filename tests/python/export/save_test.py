@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.embedding.saved_state import without_optimizer_slots
+from lodestar.embedding.saved_state import for_serving
 
 BAGS = [[1, 2], [], [3], [4, 5, 6]]
 
@@ -308,7 +308,7 @@ def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(
     m = trained
     table = next(x.table for x in m.layers if hasattr(x, "table"))
     saved = []
-    with without_optimizer_slots():
+    with for_serving():
         thread = threading.Thread(
             target=lambda: saved.append(
                 tf.train.Checkpoint(t=table).write(str(tmp_path / "c"))

@@ -13,6 +13,7 @@ import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import lodestar  # noqa: E402
+from lodestar._library import gen_ops  # noqa: E402
 
 PLACES = {
     "gpu": ["/GPU:0"],
@@ -113,6 +114,20 @@ def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
     np.testing.assert_allclose(output, wanted, rtol=1e-5)
     rows, _ = exported.get_layer("table").table.find([1, 2])
     np.testing.assert_array_equal(found, rows)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_rows_on_a_gpu_are_stored_as_they_are(tmp_path, place):
+    exported, _ = model(PLACES[place])
+    with pytest.raises(ValueError, match="the table 'table' is on /GPU:0"):
+        lodestar.export.save(exported, tmp_path / "served", dtype="int8")
+    with tf.device("/GPU:0"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="a GPU cannot"
+        ):
+            gen_ops.lodestar_embedding_variable(
+                dim=2, dtype=tf.float32, stored_as="int8"
+            )
 
 
 def test_a_collection_is_exported(tmp_path):

@@ -19,6 +19,7 @@ class Trainer:
         from_rows: Whether the export has the `from_rows` signature.
         follow: Whether the export follows the snapshots by itself.
         poll_seconds: `poll_seconds` of the export.
+        dtype: `dtype` of the export.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Trainer:
         from_rows=False,
         follow=False,
         poll_seconds=None,
+        dtype=None,
     ):
         self.exported = pathlib.Path(folder, "model")
         self.snapshots = pathlib.Path(folder, "snapshots")
@@ -59,6 +61,7 @@ class Trainer:
             from_rows=from_rows,
             follow=self.snapshots if follow else None,
             poll_seconds=poll_seconds,
+            dtype=dtype,
         )
 
     def train(self):

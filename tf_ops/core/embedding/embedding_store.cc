@@ -66,7 +66,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
         unique, refs, options,
         [&](int64_t i, const RowRef& ref) {
           RowStore* const store = &table_.rows.shard(ref.shard).rows;
-          CopyRowIn(values[i], row_bytes(), store->values(ref.row));
+          store->WriteValues(ref.row, values[i]);
           table_.optimizer.FillSlots(store, ref.row);
           inserted[i] = 1;
         },
@@ -89,7 +89,7 @@ Status EmbeddingStore::InsertOrAssign(Span<const int64_t> ids, const void* rows,
                     continue;
                   }
                   store.BeforeWrite(refs[i].row);
-                  CopyRowIn(values[i], row_bytes(), store.values(refs[i].row));
+                  store.WriteValues(refs[i].row, values[i]);
                   store.Unlock(refs[i].row);
                 }
               });

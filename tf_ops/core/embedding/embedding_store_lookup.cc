@@ -47,7 +47,7 @@ void EmbeddingStore::ReadRows(const TableIds& ids, int64_t begin, int64_t end) {
   const auto position = [&](int64_t i) {
     return ids.positions.empty() ? i : ids.positions[i];
   };
-  VisitWidth<char>(store.row_bytes(), [&](auto width) {
+  rows.VisitRowWidth([&](auto width) {
     char* row = static_cast<char*>(ids.rows) + begin * width;
     for (int64_t i = begin; i < end; ++i, row += width) {
       if (i + kAhead < end && position(i + kAhead) != kNoPosition) {
@@ -78,7 +78,7 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
                                 const ParallelFor* parallel) const {
   const auto visit = [&](int64_t first, Span<const int64_t> run, Probe* probes,
                          ReadCounts* counts) {
-    VisitWidth<char>(row_bytes(), [&](auto width) {
+    table_.rows.VisitRowWidth([&](auto width) {
       char* row = static_cast<char*>(rows) + first * width;
       for (int i = 0; i < run.size(); ++i, row += width) {
         Probe& probe = probes[i];
@@ -102,7 +102,8 @@ ReadCounts EmbeddingStore::Find(Span<const int64_t> ids,
       }
     });
   };
-  const auto load = [bytes = row_bytes()](const RowStore&, const RowRef& ref) {
+  const int64_t bytes = table_.rows.shard(0).rows.stored().bytes();
+  const auto load = [bytes](const RowStore&, const RowRef& ref) {
     RowStore::Prefetch(ref.meta, bytes);
   };
   std::atomic<int64_t> hits{0};
@@ -223,7 +224,10 @@ Status EmbeddingStore::FindOrInsert(Span<const TableIds> in_tables,
               return std::less<>()(a.store, b.store);
             });
   std::vector<TableCall> calls(tables.size());
-  for (size_t t = 0; t < tables.size(); ++t) calls[t].ids = tables[t];
+  for (size_t t = 0; t < tables.size(); ++t) {
+    LODESTAR_RETURN_IF_ERROR(tables[t].store->table_.rows.CheckTrains());
+    calls[t].ids = tables[t];
+  }
   for (TableCall& call : calls) {
     const TableParts& table = call.ids.store->table_;
     call.now = table.step.value();

@@ -12,6 +12,7 @@ bool OptimizerBinding::IsBoundTo(const AttachedOptimizer& optimizer) const {
 }
 
 Status OptimizerBinding::Check(const AttachedOptimizer& optimizer) const {
+  LODESTAR_RETURN_IF_ERROR(rows_.CheckTrains());
   const AttachedOptimizer* const bound = current();
   if (bound == nullptr || IsBoundTo(optimizer)) return Status();
   return OtherOptimizerError(*bound, optimizer);

@@ -32,7 +32,8 @@ class OptimizerBinding {
     return bound == nullptr ? none : *bound;
   }
   bool IsBoundTo(const AttachedOptimizer& optimizer) const;
-  // Returns FailedPrecondition if another optimizer is attached.
+  // Returns FailedPrecondition if another optimizer is attached, and the error
+  // of ShardedRows::CheckTrains.
   Status Check(const AttachedOptimizer& optimizer) const;
 
   // Require all locks: reserve memory for the slots, then Bind, which cannot

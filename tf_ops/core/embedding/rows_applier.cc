@@ -82,7 +82,7 @@ void RowsApplier::Remove(RowShard* shard, uint32_t tag, uint32_t row) {
 void RowsApplier::WriteRecord(const RowRecords& from, const char* record,
                               RowStore* rows, uint32_t row) {
   const SnapshotRowLayout& layout = from.layout;
-  CopyRowIn(record + layout.values(), layout.value_bytes(), rows->values(row));
+  rows->WriteValues(row, record + layout.values());
   if (from.reset_slots || layout.slots() == 0) {
     table_.optimizer.FillSlots(rows, row);
     return;

@@ -94,11 +94,13 @@ ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
                          const TablePolicies& policies)
     : dim_(dim),
       type_(type),
+      storage_(policies.storage),
       row_bytes_(dim * SizeOf(type)),
       computed_bytes_(dim * SizeOf(ComputeType(type))),
       order_(OrderBy(policies.eviction)) {
   for (int s = 0; s < num_shards; ++s) {
-    auto shard = std::make_unique<RowShard>(dim, type, s, &arena_, &epochs_);
+    auto shard =
+        std::make_unique<RowShard>(dim, type, storage_, s, &arena_, &epochs_);
     if (ordered()) {
       shard->order =
           std::make_unique<EvictionList>(*order_, &shard->rows, &arena_);
@@ -108,6 +110,12 @@ ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
   if (policies.shared_rows > 0) {
     shared_ = std::make_unique<RowStore>(dim, &arena_, 0, type);
   }
+}
+
+Status ShardedRows::CheckTrains() const {
+  if (storage_ == RowStorage::kSame) return Status();
+  return FailedPrecondition("the rows are stored as ", NameOf(storage_),
+                            " for serving, so they cannot be trained.");
 }
 
 ShardedRows::IndexLists ShardedRows::GroupByShard(
@@ -256,7 +264,7 @@ ShardedRows::Counts ShardedRows::CopyOut(const RowStore& rows, uint32_t row,
                                          int64_t num_slots, Numbers* values,
                                          Numbers* slots) const {
   rows.Lock(row, id);
-  CopyRowOut(rows.values(row), row_bytes_, values->at(i * dim_));
+  rows.ReadValues(row, values->at(i * dim_));
   for (int64_t s = 0; s < num_slots; ++s) {
     std::memcpy(slots->at((s * count + i) * rows.slot_width()),
                 rows.slot(row, static_cast<int>(s)), rows.bytes_per_slot());
@@ -271,9 +279,7 @@ ShardedRows::Counts ShardedRows::CopyOut(const RowStore& rows, uint32_t row,
 void ShardedRows::CopyIn(const NumbersView& values, const NumbersView& slots,
                          int64_t i, int64_t count, RowStore* rows,
                          uint32_t row) {
-  if (!values.empty()) {
-    CopyRowIn(values.at(i * dim_), row_bytes_, rows->values(row));
-  }
+  if (!values.empty()) rows->WriteValues(row, values.at(i * dim_));
   if (slots.empty()) return;
   for (int64_t s = 0; s < rows->slots().count; ++s) {
     std::memcpy(rows->slot(row, static_cast<int>(s)),

@@ -23,6 +23,7 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
+#include "tf_ops/core/base/row_copy.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_run.h"
@@ -43,9 +44,9 @@ namespace lodestar {
 // Rows of one shard. Methods require an epoch guard or the shard's mutex.
 // Guards must not nest: without memory, a guard waits for the end of another.
 struct RowShard {
-  RowShard(int dim, RowType type, uint32_t number, Arena* arena,
-           EpochDomain* epochs)
-      : index(epochs, number), rows(dim, arena, number, type) {}
+  RowShard(int dim, RowType type, RowStorage storage, uint32_t number,
+           Arena* arena, EpochDomain* epochs)
+      : index(epochs, number), rows(dim, arena, number, type, storage) {}
 
   // Returns kNoRow if the id has no row.
   uint32_t Find(uint32_t tag, int64_t id) const;
@@ -116,7 +117,16 @@ class ShardedRows {
 
   int dim() const { return dim_; }
   RowType type() const { return type_; }
+  // Returns FailedPrecondition if the rows are stored for serving only.
+  Status CheckTrains() const;
+  // Of a row in its type.
   int64_t row_bytes() const { return row_bytes_; }
+  // Calls f(width), with a width for RowStore::Read.
+  template <typename F>
+  void VisitRowWidth(const F& f) const {
+    if (storage_ != RowStorage::kSame) return f(row_bytes_);
+    VisitWidth<char>(row_bytes_, f);
+  }
   // Of a row in the type that it is computed in.
   int64_t computed_bytes() const { return computed_bytes_; }
   size_t num_shards() const { return shards_.size(); }
@@ -267,7 +277,8 @@ class ShardedRows {
   void CopyIn(const NumbersView& values, const NumbersView& slots, int64_t i,
               int64_t count, RowStore* rows, uint32_t row);
   // Draws the initial value of an id, and writes it into a row (with the
-  // requirements of CopyIn), respectively.
+  // requirements of CopyIn, and of a store with stored().is_same()),
+  // respectively.
   void Draw(const RowInitializer& initializer, int64_t id, void* value) const;
   void DrawInto(const RowInitializer& initializer, int64_t id, RowStore* rows,
                 uint32_t row);
@@ -280,6 +291,7 @@ class ShardedRows {
 
   const int dim_;
   const RowType type_;
+  const RowStorage storage_;
   const int64_t row_bytes_;
   const int64_t computed_bytes_;
   const std::optional<EvictionPolicy::Order> order_;

@@ -31,7 +31,7 @@ struct TableParts {
         occurrence_counter(policies.admission, &rows, &step),
         shared(policies.shared_rows, initializer, &rows, &optimizer) {}
 
-  // Initializes a row that is not visible yet.
+  // Initializes a row that is not visible yet. Requires: rows.CheckTrains().
   void FillNewRow(int64_t id, const RowRef& ref) {
     RowStore& store = rows.shard(ref.shard).rows;
     rows.DrawInto(initializer, id, &store, ref.row);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "tf_ops/core/base/guards.h"
 
@@ -78,10 +79,21 @@ void CopyRowIn(const void* in, int64_t bytes, void* row) {
   if ((bytes & 2) != 0) CopyWordIn<Word16>(from + done, to + done);
 }
 
+void RowStore::CopyValuesOut(const RowMeta* meta, void* values) const {
+  const void* const from = meta + 1;
+  if (stored_.is_same()) return CopyRowOut(from, stored_.bytes(), values);
+  if constexpr (kPlainAccess) {
+    stored_.Decode(from, values);
+  } else {
+    std::vector<char> copy(stored_.bytes());
+    CopyRowOut(from, stored_.bytes(), copy.data());
+    stored_.Decode(copy.data(), values);
+  }
+}
+
 bool RowStore::Read(const RowMeta* m, int64_t id, void* out) const {
-  const RowMeta* from = m + 1;
   if (!GuardHolds(StoreGuard::kSequenceWord)) {
-    CopyRowOut(from, value_bytes_, out);
+    CopyValuesOut(m, out);
     return m->id.load(std::memory_order_relaxed) == id;
   }
   for (int spins = 0;; ++spins) {
@@ -91,7 +103,7 @@ bool RowStore::Read(const RowMeta* m, int64_t id, void* out) const {
           m->id.load(std::memory_order_relaxed) != id) {
         return false;
       }
-      CopyRowOut(from, value_bytes_, out);
+      CopyValuesOut(m, out);
       std::atomic_thread_fence(std::memory_order_acquire);
       if (m->sequence.load(std::memory_order_relaxed) == before) return true;
     }
@@ -289,7 +301,7 @@ void RowStore::Copy(uint32_t from, uint32_t to) {
   // Atomic stores, because a late reader may still copy the row that was here.
   const Word64* words = reinterpret_cast<const Word64*>(source + 1);
   Word64* copy = reinterpret_cast<Word64*>(target + 1);
-  const int64_t count = RoundUp(value_bytes_) / sizeof(Word64);
+  const int64_t count = RoundUp(stored_.bytes()) / sizeof(Word64);
   for (int64_t i = 0; i < count; ++i) {
     __atomic_store_n(copy + i, words[i], __ATOMIC_RELAXED);
   }

@@ -25,6 +25,8 @@
 #include "tf_ops/core/rows/row_marks.h"
 #include "tf_ops/core/rows/row_type.h"
 #include "tf_ops/core/rows/slot_shape.h"
+#include "tf_ops/core/rows/stored_row.h"
+#include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
 
@@ -36,8 +38,8 @@ struct RowMeta {
 };
 
 // Copies row data that another thread may be accessing; the sequence word tells
-// whether the copy is consistent. Requires: `row` is aligned to 8 bytes and
-// `bytes` is even.
+// whether the copy is consistent. Requires: `row` is aligned to 8 bytes, or to
+// `bytes` if less, and `bytes` is even.
 void CopyRowOut(const void* row, int64_t bytes, void* out);
 void CopyRowIn(const void* in, int64_t bytes, void* row);
 
@@ -79,27 +81,40 @@ class RowStore {
 #endif
 
   RowStore(int dim, Arena* arena, uint32_t number = 0,
-           RowType type = RowType::kFloat32)
+           RowType type = RowType::kFloat32,
+           RowStorage storage = RowStorage::kSame)
       : dim_(dim),
         type_(type),
-        value_bytes_(dim * SizeOf(type)),
+        stored_(dim, type, storage),
         first_((1 + number % kStarts) << kSegmentBits),
-        bare_bytes_(sizeof(RowMeta) + RoundUp(value_bytes_)),
+        bare_bytes_(sizeof(RowMeta) + RoundUp(stored_.bytes())),
         arena_(arena) {}
   RowStore(const RowStore&) = delete;
   RowStore& operator=(const RowStore&) = delete;
 
   RowMeta* meta(uint32_t row) { return MetaOf(row); }
   const RowMeta* meta(uint32_t row) const { return MetaOf(row); }
-  // The row's values, in the store's type.
+  // The row's values, as stored.
+  const StoredRow& stored() const { return stored_; }
   void* values(uint32_t row) { return meta(row) + 1; }
   const void* values(uint32_t row) const { return meta(row) + 1; }
   // A slot, in the type that rows are computed in. The slots of a row are
   // consecutive. Requires: it is one of slots().
   void* slot(uint32_t row, int s) { return SlotOf(row, s); }
   const void* slot(uint32_t row, int s) const { return SlotOf(row, s); }
+  // Copies the row's values in the store's type. WriteValues requires the row
+  // lock, unless the row is not visible yet; ReadValues requires the row lock.
+  void WriteValues(uint32_t row, const void* values) {
+    char* const to = static_cast<char*>(this->values(row));
+    stored_.Encode(values, [to](const void* part, int64_t bytes, int64_t at) {
+      CopyRowIn(part, bytes, to + at);
+    });
+  }
+  void ReadValues(uint32_t row, void* values) const {
+    CopyValuesOut(meta(row), values);
+  }
   // Prefetches the parts of a row that a lookup reads. `width`: bytes of its
-  // values.
+  // stored values.
   template <typename Width>
   static void Prefetch(const RowMeta* meta, Width width) {
     PrefetchRow<0>(meta, int64_t{sizeof(RowMeta)} + width);
@@ -122,8 +137,9 @@ class RowStore {
     return Read(meta(row), id, out);
   }
   bool Read(const RowMeta* meta, int64_t id, void* out) const;
-  // The same, compiled for the row width that VisitWidth passes: a loop over
-  // rows spends a third less time in it.
+  // The same, compiled for the width in bytes that VisitWidth passes: a loop
+  // over rows spends a third less time in it. Requires: an integer, or
+  // stored().is_same().
   template <typename Width>
   bool Read(const RowMeta* meta, int64_t id, Width width, void* out) const {
     if constexpr (kPlainAccess && !std::is_integral_v<Width> &&
@@ -418,6 +434,7 @@ class RowStore {
     return false;
   }
   static bool WaitAndLock(const RowMeta* meta, int64_t id);
+  void CopyValuesOut(const RowMeta* meta, void* values) const;
   bool AddSegment();
   // Calls visit(segment, bits) for each segment of `capacity_` until it returns
   // false; then returns false.
@@ -430,9 +447,9 @@ class RowStore {
 
   const int dim_;
   const RowType type_;
-  const int64_t value_bytes_;  // of a row's values
-  const uint32_t first_;       // position of row 0 among the levels
-  const int64_t bare_bytes_;   // of a row with metadata and without slots
+  const StoredRow stored_;
+  const uint32_t first_;      // position of row 0 among the levels
+  const int64_t bare_bytes_;  // of a row with metadata and without slots
   Arena* const arena_;
   std::atomic<Segment*> levels_[kLevels] = {};
   std::atomic<Marking> marking_{Marking::kNone};

@@ -78,8 +78,9 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
                                 m->frequency.load(std::memory_order_relaxed),
                                 0};
   std::memcpy(out, &head, sizeof(head));
-  // Includes the zero padding.
-  std::memcpy(out + layout.values(), m + 1, layout.slot(0) - layout.values());
+  const int64_t values_end = layout.values() + layout.value_bytes();
+  std::memset(out + values_end, 0, layout.slot(0) - values_end);
+  ReadValues(row, out + layout.values());
   for (int s = 0; s < format.slot_inits.size(); ++s) {
     char* const to = out + layout.slot(s);
     if (s < format.stored) {

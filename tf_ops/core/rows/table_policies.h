@@ -1,4 +1,4 @@
-// Admission, eviction, shared rows and rounding of a table.
+// Admission, eviction, shared rows, rounding and storage of a table.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_TABLE_POLICIES_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_TABLE_POLICIES_H_
@@ -49,6 +49,22 @@ struct EvictionPolicy {
   bool scans_rows() const { return min_norm > 0.0f || min_frequency > 0; }
 };
 
+// How rows are stored, see StoredRow. Only kSame allows lookups of training and
+// updates.
+enum class RowStorage { kSame, kFloat16, kBFloat16, kInt8 };
+
+inline const char* NameOf(RowStorage storage) {
+  return storage == RowStorage::kFloat16    ? "float16"
+         : storage == RowStorage::kBFloat16 ? "bfloat16"
+         : storage == RowStorage::kInt8     ? "int8"
+                                            : "same";
+}
+
+// Size of a stored number. Requires: not kSame.
+inline int64_t SizeOf(RowStorage storage) {
+  return storage == RowStorage::kInt8 ? 1 : 2;
+}
+
 struct TablePolicies {
   AdmissionPolicy admission;
   EvictionPolicy eviction;
@@ -57,6 +73,8 @@ struct TablePolicies {
   int64_t shared_rows = 0;
   // Updates round rows of 16 bits stochastically instead of to nearest.
   bool stochastic_rounding = false;
+  // Of rows other than shared rows.
+  RowStorage storage = RowStorage::kSame;
   std::string table_name;  // in errors; empty: unknown
 };
 

@@ -1,5 +1,5 @@
-// Reads the attributes for initialization, admission, eviction and rounding of
-// a table.
+// Reads the attributes for initialization, admission, eviction, rounding and
+// storage of a table.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
 #define LODESTAR_TF_OPS_KERNELS_EMBEDDING_EMBEDDING_POLICIES_H_
@@ -65,6 +65,22 @@ inline absl::Status ReadRounding(tensorflow::OpKernelConstruction* ctx,
   return InvalidArgumentError(
       "`rounding` is 'stochastic', but the rows are ", NameOf(type),
       ". Only float16 and bfloat16 rows are rounded stochastically.");
+}
+
+inline absl::Status ReadStorage(tensorflow::OpKernelConstruction* ctx,
+                                RowType type, RowStorage* storage) {
+  std::string stored_as;
+  LODESTAR_TRY(ctx->GetAttr("stored_as", &stored_as));
+  for (const RowStorage kind :
+       {RowStorage::kFloat16, RowStorage::kBFloat16, RowStorage::kInt8}) {
+    if (stored_as == NameOf(kind)) *storage = kind;
+  }
+  if (*storage == RowStorage::kSame || SizeOf(type) > SizeOf(*storage)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError("`stored_as` is '", stored_as,
+                              "', but the rows are ", NameOf(type),
+                              ", which is no larger.");
 }
 
 }  // namespace lodestar

@@ -41,6 +41,7 @@ class EmbeddingVariableOp : public Kernel {
     policies_.eviction.raise_when_full = when_full == "raise";
     OP_REQUIRES_OK(ctx,
                    ReadRounding(ctx, type_, &policies_.stochastic_rounding));
+    OP_REQUIRES_OK(ctx, ReadStorage(ctx, type_, &policies_.storage));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("table_name", &policies_.table_name));
   }
 
@@ -75,6 +76,10 @@ class EmbeddingVariableOp : public Kernel {
   Status CreateTable(OpKernelContext* ctx, std::unique_ptr<Table>* table) {
 #if LODESTAR_CUDA
     if (ctx->op_device_context() != nullptr) {
+      if (policies_.storage != RowStorage::kSame) {
+        return InvalidArgument("rows on a GPU cannot be stored as ",
+                               NameOf(policies_.storage), ".");
+      }
       DeviceStore::Options options;
       options.dim = dim_;
       options.type = type_;

@@ -29,6 +29,7 @@ LODESTAR_OP("EmbeddingVariable")
            "min_norm: float = 0.0", "min_frequency: int >= 0 = 0",
            "shared_rows: int = 0",
            "rounding: {'nearest', 'stochastic'} = 'nearest'",
+           "stored_as: {'same', 'float16', 'bfloat16', 'int8'} = 'same'",
            "table_name: string = ''")
     .Stateful(ScalarOutputs({}))
     .Doc(R"doc(
@@ -57,6 +58,10 @@ min_frequency: EmbeddingEvict removes rows with a smaller frequency; 0: none.
 shared_rows: Number of trained rows shared by ids without a row, for lookups
   with missing='shared'.
 rounding: How updates round rows of 16 bits.
+stored_as: How rows other than shared rows are stored in host memory. Rows that
+  are not stored the same are rounded when they are written, and cannot be
+  trained: lookups that insert and updates fail with FAILED_PRECONDITION. int8
+  has a float32 scale per row.
 table_name: Name in errors of updates and of when_full.
 INVALID_ARGUMENT if a variable with this name has another dim or dtype, or a
 value is out of range.
