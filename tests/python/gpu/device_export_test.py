@@ -119,7 +119,7 @@ def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
 @pytest.mark.parametrize("place", PLACES)
 def test_rows_on_a_gpu_are_stored_as_they_are(tmp_path, place):
     exported, _ = model(PLACES[place])
-    with pytest.raises(ValueError, match="the table 'table' is on /GPU:0"):
+    with pytest.raises(ValueError, match="the table 'table' is on /device:GPU:0"):
         lodestar.export.save(exported, tmp_path / "served", dtype="int8")
     with tf.device("/GPU:0"):
         with pytest.raises(
