@@ -132,13 +132,19 @@ def test_the_model_is_as_before_and_can_be_trained_on(tmp_path):
     [
         ("signature", "csv"),
         ("tables", "some"),
-        ("dtype", "int4"),
         ("index", "dense"),
     ],
 )
 def test_unknown_options(option, value, tmp_path):
     with pytest.raises(ValueError, match=f"`{option}`='{value}' is not in"):
         lodestar.export.save_plain(None, tmp_path / "s", **{option: value})
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "float32", 16])
+def test_unknown_dtypes(dtype, tmp_path):
+    with pytest.raises(ValueError, match="`dtype` must be None or one of"):
+        lodestar.export.save_plain(None, tmp_path / "s", dtype=dtype)
     assert not os.listdir(tmp_path)
 
 
@@ -195,7 +201,7 @@ def test_float16_rows_are_the_nearest(tmp_path, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("stored", [None, "float16", "int8"])
+@pytest.mark.parametrize("stored", [None, "float16", "bfloat16", "int8"])
 def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
     rows = np.round(rng.normal(size=(50, 4)) * 127) / 127
     m = filled(rows, dtype=dtype)
