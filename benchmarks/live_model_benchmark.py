@@ -3,7 +3,8 @@
 The rows and weights of a version equal its number, so a call that has seen two
 versions is detected. Also times a batch of one id and tf.gather: both are
 SavedModels with one lookup, called by their signature. There the difference
-matters, because the call takes far longer than either lookup.
+matters, because the call takes far longer than either lookup. Large batches
+compare tables whose rows have fewer bits.
 """
 
 import os
@@ -144,6 +145,13 @@ def _rows_of(signature):
     return lambda ids: signature(ids=ids)["rows"]
 
 
+def _model(variable):
+    """Returns a model of one lookup."""
+    ids = keras.Input((), dtype="int64", name="ids")
+    rows = lodestar.layers.DynamicEmbedding(table=variable)(ids)
+    return keras.Model({"ids": ids}, {"rows": rows})
+
+
 def _export_all(folder, keys):
     """Writes the models; returns their paths."""
     ours, following, stock, snapshots = (
@@ -151,9 +159,7 @@ def _export_all(folder, keys):
         for name in ("ours", "following", "stock", "snapshots")
     )
     variable, matrix = embedding_benchmark.filled(keys, _DIM)
-    ids = keras.Input((), dtype="int64", name="ids")
-    rows = lodestar.layers.DynamicEmbedding(table=variable)(ids)
-    model = keras.Model({"ids": ids}, {"rows": rows})
+    model = _model(variable)
     lodestar.export.save(model, ours)
     lodestar.export.save(model, following, follow=snapshots)
     lodestar.snapshot.save(snapshots, model)
@@ -205,6 +211,36 @@ def _compare_one_id(options):
                 )
 
 
+def _compare_row_dtypes(options):
+    rows, batch = (1000, 100) if options.small else (1_000_000, 65_536)
+    keys = embedding_benchmark.spread_keys(rows)
+    rng = np.random.default_rng(0)
+    feeds = [tf.constant(rng.choice(keys, batch)) for _ in range(10)]
+    model = _model(embedding_benchmark.filled(keys, _DIM)[0])
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = {}
+        for dtype in (None, "float16", "bfloat16", "int8"):
+            path = os.path.join(folder, str(dtype))
+            lodestar.export.save(model, path, dtype=dtype)
+            loaded[dtype] = tf.saved_model.load(path)
+        lookups = {
+            dtype: _rows_of(served.signatures["serving_default"])
+            for dtype, served in loaded.items()
+        }
+        for dtype in ("float16", "bfloat16", "int8"):
+            measure.compare(
+                f"signature, {batch} ids, rows of {dtype}",
+                lookups[dtype],
+                lookups[None],
+                feeds,
+                against="the same with rows of float32",
+                items=batch,
+                wanted="none: it saves memory",
+                runs=options.runs,
+                same_result=False,
+            )
+
+
 def main():
     options = measure.arguments(__doc__)
     small = options.small
@@ -219,6 +255,7 @@ def main():
                 seconds=1 if small else 15,
             )
     _compare_one_id(options)
+    _compare_row_dtypes(options)
 
 
 if __name__ == "__main__":
