@@ -202,7 +202,10 @@ def test_retrieval_of_ids_in_an_export(rng, tmp_path):
     loaded = tf.saved_model.load(path)
     served = loaded.serve({"user": tf.constant(users)})
     np.testing.assert_array_equal(served["items"], want["items"])
-    np.testing.assert_allclose(served["scores"], want["scores"], rtol=1e-5)
+    # A graph may sum in another order, and scores are also near zero.
+    np.testing.assert_allclose(
+        served["scores"], want["scores"], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_limits_of_keras_rs():

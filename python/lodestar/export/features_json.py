@@ -13,6 +13,7 @@ from lodestar.data.schema import Column
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.export import signatures
 from lodestar.export.contents import ModelContents
+from lodestar.export.evaluate import Evaluation
 from lodestar.export.signatures import PlainTensors, Specs
 from lodestar.export.traces import LookupCall, RowsSignature, SeenLookup
 from lodestar.ragged import LoDTensor
@@ -65,21 +66,42 @@ def describe(
     contents: ModelContents,
     lookups: Sequence[SeenLookup],
     rows: RowsSignature | None = None,
+    evaluation: Evaluation | None = None,
     *,
     inputs_given: bool = False,
 ) -> dict[str, Any]:
     """Returns the content of features.json.
 
-    `plain` has the arguments of `serving_default`, and `rows` is the signature
-    `from_rows`, if any. `inputs_given` tells whether the caller passed `specs`.
+    `plain` has the arguments of `serving_default`, `rows` is the signature
+    `from_rows`, and `evaluation` is `evaluate`, if any. `inputs_given` tells
+    whether the caller passed `specs`.
     """
-    given = [_output(name, x) for name, x in sorted(outputs.items())]
-    arguments = {"serving_default": _arguments(plain.specs, plain, {}, {})}
+    scores = _outputs(outputs)
+    described = {
+        "serving_default": {
+            "arguments": _arguments(plain.specs, plain),
+            "outputs": scores,
+        }
+    }
     if rows is not None:
         inputs = {lookup.at: lookup.inputs for lookup in lookups}
-        arguments["from_rows"] = _arguments(
-            rows.specs, rows.plain, rows.rows, inputs
-        )
+        of_rows = {
+            name: {**at._asdict(), "inputs": inputs.get(at)}
+            for name, at in rows.rows.items()
+        }
+        described["from_rows"] = {
+            "arguments": _arguments(rows.specs, rows.plain, of_rows),
+            "outputs": scores,
+        }
+    if evaluation is not None:
+        of_labels = {
+            name: {"output": output}
+            for name, output in evaluation.labels.items()
+        }
+        described["evaluate"] = {
+            "arguments": _arguments(evaluation.specs, plain, of_labels),
+            "outputs": _outputs(evaluation.function.structured_outputs),
+        }
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -88,10 +110,7 @@ def describe(
         "padding_id": {k: _plain(v) for k, v in plain.padding.items()},
         "inputs_given": inputs_given,
         "inputs": [_input(name, spec) for name, spec in specs.items()],
-        "signatures": {
-            name: {"arguments": of_signature, "outputs": given}
-            for name, of_signature in arguments.items()
-        },
+        "signatures": described,
         "tables": [_table(k, t, lookups) for k, t in contents.tables.items()],
         "id_tables": [
             {
@@ -179,23 +198,25 @@ def _input(name: str, spec: tf.TypeSpec) -> dict[str, Any]:
 def _arguments(
     specs: Mapping[str, tf.TensorSpec],
     plain: PlainTensors,
-    rows: Mapping[str, LookupCall],
-    row_inputs: Mapping[LookupCall, list[str] | None],
+    others: Mapping[str, Mapping[str, Any]] = {},
 ) -> list[dict[str, Any]]:
-    entries = []
-    for name, spec in specs.items():
-        entry = {
+    """Returns the arguments of a signature.
+
+    `others` maps arguments that are not part of an input to what they hold.
+    """
+    return [
+        {
             "name": name,
             "dtype": spec.dtype.name,
             "shape": spec.shape.as_list(),
+            **(others.get(name) or plain.arguments[name]._asdict()),
         }
-        if name in rows:
-            at = rows[name]
-            entry.update(at._asdict(), inputs=row_inputs.get(at))
-        else:
-            entry.update(plain.arguments[name]._asdict())
-        entries.append(entry)
-    return entries
+        for name, spec in specs.items()
+    ]
+
+
+def _outputs(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [_output(name, x) for name, x in sorted(outputs.items())]
 
 
 def _output(name: str, output: Any) -> dict[str, Any]:

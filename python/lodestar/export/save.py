@@ -11,7 +11,13 @@ from lodestar._checks import check_choice
 from lodestar._typing import StrPath
 from lodestar.data.schema import Schema, model_schema
 from lodestar.embedding import saved_state, stored_rows
-from lodestar.export import features_json, requests, signatures, traces
+from lodestar.export import (
+    evaluate,
+    features_json,
+    requests,
+    signatures,
+    traces,
+)
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
 from lodestar.export.follow import Follower
@@ -29,6 +35,8 @@ def save(
     strings: bool = True,
     follow: StrPath | None = None,
     poll_seconds: float | None = 1.0,
+    metrics: evaluate.Metrics | None = None,
+    labels: evaluate.Labels | None = None,
 ) -> None:
     """Exports `model` for inference, with the tables it reads.
 
@@ -102,14 +110,25 @@ def save(
             arguments.
         poll_seconds: Time between polls of `follow` by a thread of the server.
             None polls only when the model is loaded and `refresh` is called.
+        metrics: Name -> keras.metrics.Metric. Adds the signature `evaluate`,
+            which takes the arguments of `serving_default` and `labels`, and
+            returns the metrics of these examples alone. For a model with
+            several outputs: output -> {name -> metric}; the arguments are
+            `labels_<output>`, and the results `<output>_<name>`.
+        labels: tf.TensorSpec of `labels`; output -> tf.TensorSpec if `metrics`
+            is by output. Defaults to float32 of the output's shape, and for
+            metrics of Keras with sparse labels to int64 class numbers, without
+            the output's last axis.
 
     Raises:
         ValueError: `signature` or `dtype` is unknown; the inputs are unknown or
             cannot be encoded; `padding_id` is missing or not of an input's
             type; with `from_rows`, a lookup returns rows that are not dense; with
             `follow`, the model has no table or one on devices, or `from_rows`
-            is set; `dtype` cannot hold a number, or a table is on a GPU; or the
-            model changes a table although `training` is False.
+            is set; `dtype` cannot hold a number, or a table is on a GPU; the
+            model changes a table although `training` is False; or a metric
+            (named in the error) does not fit the output and labels, or has
+            state that `reset_state` does not set.
     """
     check_choice("signature", signature, signatures.SIGNATURES)
     dtype = stored_rows.check_dtype(dtype)
@@ -154,14 +173,19 @@ def save(
     if follower is not None:
         module.follower = follower
         served |= follower.signatures()
+    outputs = served["serving_default"].structured_outputs
+    evaluation = evaluate.trace_evaluate(serve, plain, outputs, metrics, labels)
+    if evaluation is not None:
+        served["evaluate"] = evaluation.function
     document = features_json.describe(
         signature,
         model_inputs.specs,
         plain,
-        served["serving_default"].structured_outputs,
+        outputs,
         contents,
         lookups,
         rows,
+        evaluation,
         inputs_given=inputs is not None,
     )
     if follow is not None:

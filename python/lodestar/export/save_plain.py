@@ -11,7 +11,13 @@ from lodestar._checks import check_choice
 from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
 from lodestar.embedding import stored_rows
-from lodestar.export import features_json, requests, signatures, traces
+from lodestar.export import (
+    evaluate,
+    features_json,
+    requests,
+    signatures,
+    traces,
+)
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.plain import sequences
 from lodestar.export.plain.graph_check import (
@@ -37,6 +43,8 @@ def save_plain(
     dtype: str | None = None,
     index: str = "hash",
     strings: bool = True,
+    metrics: evaluate.Metrics | None = None,
+    labels: evaluate.Labels | None = None,
 ) -> None:
     """Exports `model` for inference without Lodestar's op library.
 
@@ -75,6 +83,8 @@ def save_plain(
             but works with XLA and tf2onnx.
         strings: Whether requests hold strings for a schema's columns of ids;
             see `save`. XLA and tf2onnx do not support strings.
+        metrics: Metrics that the signature `evaluate` returns; see `save`.
+        labels: Types of the labels of `evaluate`; see `save`.
 
     Raises:
         ValueError: An argument is invalid, also as in `save`; the model writes
@@ -129,6 +139,13 @@ def save_plain(
     with stand_ins(functions), inlined:
         trace = serving_default.get_concrete_function(**plain.specs)
         check_plain_ops(trace, _layer_names(model))
+        served = {"serving_default": trace}
+        evaluation = evaluate.trace_evaluate(
+            module.serve, plain, trace.structured_outputs, metrics, labels
+        )
+        if evaluation is not None:
+            check_plain_ops(evaluation.function, ())
+            served["evaluate"] = evaluation.function
         # Hooks, which have no rows, and variables other than weights.
         module.read_variables = list(trace.variables)
         document = features_json.describe(
@@ -138,10 +155,10 @@ def save_plain(
             trace.structured_outputs,
             contents,
             lookups,
+            evaluation=evaluation,
             inputs_given=inputs is not None,
         )
         document["plain"] = {"dtype": dtype, "index": index}
-        served = {"serving_default": trace}
         write_folder(path, module, served, document, own_inputs.schema)
 
 

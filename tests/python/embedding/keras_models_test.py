@@ -208,7 +208,9 @@ def test_export_stores_it_and_only_reads(way, tmp_path):
     model.export(tmp_path / "e", input_signature=[spec], verbose=False)
     loaded = tf.saved_model.load(tmp_path / "e")
     ids = tf.constant([[1, 2, 3], [100, 101, 102]], tf.int64)
-    np.testing.assert_allclose(loaded.serve(ids), model.predict(ids), 1e-6)
+    np.testing.assert_allclose(
+        loaded.serve(ids), model.predict(ids), 1e-6, 1e-6
+    )
     assert int(model.table().size()) == 24
 
 
@@ -221,7 +223,7 @@ def test_exports_and_copies_store_it(way, tmp_path):
     (served,) = loaded.signatures["serving_default"](
         ids=tf.constant(X, tf.int64)
     ).values()
-    np.testing.assert_allclose(served, model.predict(X, verbose=0), 1e-6)
+    np.testing.assert_allclose(served, model.predict(X, verbose=0), 1e-6, 1e-6)
     copied = copy.deepcopy(model)
     assert_same(model, copied)
     assert copied.table() is not model.table()

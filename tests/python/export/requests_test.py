@@ -118,9 +118,9 @@ def test_strings_score_as_the_ids_of_training(tmp_path, given):
     wanted = scored(model)
     assert np.ptp(wanted) > 0.1
     found = loaded.serve(by_input(model, STRINGS))["output_0"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     found = loaded.serve_ids(by_input(model, IDS))["output_0"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("export", EXPORTS)
@@ -174,7 +174,7 @@ def test_examples_as_training_files_have_them(model, tmp_path, export):
             "day": tf.constant([[0.0, 0.0, 1.0]]),
         },
     )
-    np.testing.assert_allclose(found["output_0"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(found["output_0"], wanted, rtol=1e-5, atol=1e-5)
     for name, values, message in (
         ("day", [3], r"day.* must have ids in \[0, 3\)"),
         (
@@ -199,7 +199,7 @@ def test_without_strings_requests_contain_ids(model, tmp_path, export):
     loaded = tf.saved_model.load(path)
     assert not hasattr(loaded, "serve_ids")
     found = loaded.serve(by_input(model, IDS))["output_0"]
-    np.testing.assert_allclose(found, scored(model), rtol=1e-5)
+    np.testing.assert_allclose(found, scored(model), rtol=1e-5, atol=1e-5)
     verify(model, path, by_input(model, IDS))
 
 
@@ -318,7 +318,7 @@ def test_strings_of_a_file_score_as_its_rows(tmp_path):
     wanted = model.predict(data, verbose=0)
     assert np.ptp(wanted) > 0.01
     found = loaded.serve(request)["output_0"]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     for like in (model, path, loaded):
         again = lodestar.data.open_dataset(str(file), like, batch_size=4)
         np.testing.assert_array_equal(model.predict(again, verbose=0), wanted)

@@ -68,7 +68,9 @@ def test_an_export_serves_on_the_devices_and_without_them(
     loaded = tf.saved_model.load(tmp_path / "served")
     assert devices_of(loaded) == [name[1:] for name in PLACES[place]]
     served = loaded.signatures["serving_default"]
-    np.testing.assert_allclose(scores(served, ids), wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        scores(served, ids), wanted, rtol=1e-5, atol=1e-5
+    )
     if combiner != "mean":
         return
     # In a process without GPUs.
@@ -81,7 +83,8 @@ loaded = tf.saved_model.load(folder + "/served")
 assert not tf.config.list_physical_devices("GPU")
 ids = tf.constant(np.load(folder + "/ids.npy"))
 (output,) = loaded.signatures["serving_default"](ids=ids).values()
-np.testing.assert_allclose(output, np.load(folder + "/wanted.npy"), rtol=1e-5)
+wanted = np.load(folder + "/wanted.npy")
+np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -92,11 +95,11 @@ def test_keras_and_tensorflow_export_too(tmp_path, place):
     wanted = exported.predict(ids, verbose=0)
     exported.export(tmp_path / "keras", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "keras")
-    np.testing.assert_allclose(loaded.serve(ids), wanted, rtol=1e-5)
+    np.testing.assert_allclose(loaded.serve(ids), wanted, rtol=1e-5, atol=1e-5)
     tf.saved_model.save(exported, tmp_path / "tf")
     loaded = tf.saved_model.load(tmp_path / "tf")
     found = scores(loaded.signatures["serving_default"], ids, "inputs")
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("combiner", [None, "mean", "max"])
@@ -111,7 +114,7 @@ def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
             ids=tf.constant(ids)
         ).values()
         found = loaded.tables["table"].lookup(tf.constant([1, 2], tf.int64))
-    np.testing.assert_allclose(output, wanted, rtol=1e-5)
+    np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
     rows, _ = exported.get_layer("table").table.find([1, 2])
     np.testing.assert_array_equal(found, rows)
 
@@ -119,7 +122,9 @@ def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
 @pytest.mark.parametrize("place", PLACES)
 def test_rows_on_a_gpu_are_stored_as_they_are(tmp_path, place):
     exported, _ = model(PLACES[place])
-    with pytest.raises(ValueError, match="the table 'table' is on /device:GPU:0"):
+    with pytest.raises(
+        ValueError, match="the table 'table' is on /device:GPU:0"
+    ):
         lodestar.export.save(exported, tmp_path / "served", dtype="int8")
     with tf.device("/GPU:0"):
         with pytest.raises(
@@ -156,7 +161,7 @@ def test_a_collection_is_exported(tmp_path):
             (output,) = served(
                 **{name: tf.constant(value) for name, value in ids.items()}
             ).values()
-        np.testing.assert_allclose(output, wanted, rtol=1e-5)
+        np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("consistency", ["call", "row"])
@@ -178,7 +183,7 @@ def test_a_live_model_follows_snapshots_on_gpus(tmp_path, place, consistency):
         assert live.poll()
         wanted = trained.predict(ids, verbose=0)
         found = scores(live.signatures["serving_default"], ids)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         table = trained.get_layer("table").table
         assert live.stats()["rows"] == {"table": int(table.size())}
 

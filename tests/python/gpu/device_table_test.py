@@ -193,7 +193,10 @@ def test_a_model_trains_as_on_the_cpu(devices, rng):
     gpu, on_gpu = train(devices)
     np.testing.assert_allclose(on_gpu, losses, rtol=1e-6)
     np.testing.assert_allclose(
-        gpu.predict(ids, verbose=0), cpu.predict(ids, verbose=0), rtol=1e-5
+        gpu.predict(ids, verbose=0),
+        cpu.predict(ids, verbose=0),
+        rtol=1e-5,
+        atol=1e-5,
     )
 
 

@@ -294,7 +294,9 @@ def test_a_collection_of_partitioned_and_whole_tables(rng, graph):
         results.append([run() for _ in range(2)])
     for wanted, got in zip(*results, strict=True):
         for name in wanted:
-            np.testing.assert_allclose(wanted[name], got[name], rtol=1e-5)
+            np.testing.assert_allclose(
+                wanted[name], got[name], rtol=1e-5, atol=1e-6
+            )
     for a, b in zip(layers[0].tables, layers[1].tables, strict=True):
         assert_same(a, b, exact=False)
     assert layers[0].stats() == layers[1].stats()

@@ -261,7 +261,10 @@ def test_model_export_carries_all_of_a_table(tmp_path):
     features, _ = next(iterator)
     loaded = tf.saved_model.load(str(tmp_path))
     np.testing.assert_allclose(
-        loaded.serve(features), model.predict(features, verbose=0), rtol=1e-6
+        loaded.serve(features),
+        model.predict(features, verbose=0),
+        rtol=1e-6,
+        atol=1e-6,
     )
     reader = tf.train.load_checkpoint(f"{tmp_path}/variables/variables")
     mark = "/.ATTRIBUTES/rows"

@@ -90,7 +90,7 @@ def test_the_newest_version_is_served_from_the_start(trainer):
         clicks_row_splits=trainer.features["clicks"].row_splits,
     )
     np.testing.assert_allclose(
-        got["score"], trainer.outputs()["score"], rtol=1e-6
+        got["score"], trainer.outputs()["score"], rtol=1e-6, atol=1e-6
     )
     # And so do the tables.
     numbers = lodestar.serving.table_numbers.of_loaded(loaded)
@@ -199,7 +199,9 @@ def test_a_process_with_the_op_library_only(trainer, script, tmp_path):
             got = dict(np.load(tmp_path / "out.npz"))
             assert got.pop("version") == version
             for name, value in trainer.outputs().items():
-                np.testing.assert_allclose(got[name], value, rtol=1e-6)
+                np.testing.assert_allclose(
+                    got[name], value, rtol=1e-6, atol=1e-6
+                )
 
 
 def test_damaged_versions_are_skipped_and_not_read_again(trainer):

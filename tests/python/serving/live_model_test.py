@@ -43,7 +43,9 @@ def assert_serves(live, trainer):
     want = trainer.outputs()
     got = live(trainer.features)
     np.testing.assert_array_equal(got["rows"], want["rows"])
-    np.testing.assert_allclose(got["score"], want["score"], rtol=1e-6)
+    np.testing.assert_allclose(
+        got["score"], want["score"], rtol=1e-6, atol=1e-6
+    )
 
 
 def test_the_newest_snapshot_is_served_and_deltas_follow(trainer):
@@ -471,7 +473,7 @@ class TestRollback:
         live = follow(trainer)
         live.rollback(1)
         np.testing.assert_allclose(
-            live(trainer.features)["score"], want, rtol=1e-6
+            live(trainer.features)["score"], want, rtol=1e-6, atol=1e-6
         )
 
     def test_an_error_changes_nothing(self, trainer, rows):

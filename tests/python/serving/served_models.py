@@ -103,4 +103,6 @@ def assert_same_outputs(got, want):
     assert set(got) == set(want) == {"score", "rows", "color_id"}
     for name in ("rows", "color_id"):
         np.testing.assert_array_equal(got[name], want[name])
-    np.testing.assert_allclose(got["score"], want["score"], rtol=1e-6)
+    np.testing.assert_allclose(
+        got["score"], want["score"], rtol=1e-6, atol=1e-6
+    )

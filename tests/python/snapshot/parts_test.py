@@ -147,7 +147,10 @@ def test_a_model_resumes_with_its_table_in_other_parts(path):
             snapshot.restore(path, m)
             m.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
         np.testing.assert_allclose(
-            new.predict(ids, verbose=0), model.predict(ids, verbose=0), 1e-6
+            new.predict(ids, verbose=0),
+            model.predict(ids, verbose=0),
+            1e-6,
+            1e-6,
         )
 
 
