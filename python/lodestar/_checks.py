@@ -215,10 +215,42 @@ def _is_whole(number: Any) -> bool:
     return isinstance(number, numbers.Real) and float(number).is_integer()
 
 
+def assert_true(holds: Any, message: Sequence[Any]) -> Any:
+    """Returns a check, for `after`, that the scalar `holds` is True.
+
+    Like `tf.debugging.Assert`, whose eager errors begin with "Expected 'False' to be
+    true. Summarized data:".
+
+    Args:
+        holds: Whether the check succeeds.
+        message: Strings and tensors. The error has the first elements of a tensor.
+
+    Raises:
+        tf.errors.InvalidArgumentError: `holds` is False. A graph raises it when it
+            runs.
+    """
+    if not tf.executing_eagerly():
+        return tf.debugging.Assert(holds, list(message))
+    if not holds:
+        text = " ".join(map(_first_elements, message))
+        raise tf.errors.InvalidArgumentError(None, None, text)
+    return None
+
+
+def _first_elements(part: Any, count: int = 3) -> str:
+    if isinstance(part, str):
+        return part
+    elements = np.ravel(part)
+    texts = [
+        tf.compat.as_str_any(element) for element in elements[:count].tolist()
+    ]
+    return " ".join(texts + ["..."] * (elements.size > count))
+
+
 def after(check: Any, tensor: tf.Tensor) -> tf.Tensor:
     """Returns `tensor`, which a graph computes after one or several checks.
 
-    Eager checks of `tf.debugging` raise and return None.
+    Eager checks raise and return None.
     """
     checks = [c for c in tf.nest.flatten(check) if c is not None]
     if not checks:

@@ -39,11 +39,8 @@ _FIRST_OF_SEVERAL = re.compile(
 )
 
 
-# Text that tf.debugging.Assert adds to a message, in graphs and eagerly.
-_ASSERTION = re.compile(
-    r"(?:assertion failed: \[|Expected 'tf\.Tensor\(False\b.*?' to be true\. "
-    r"Summarized data: b['\"])(.*)['\"\]]"
-)
+# Text that tf.debugging.Assert adds to a message.
+_ASSERTION = re.compile(r"assertion failed: \[(.*)\]")
 
 
 # TensorFlow's file systems report "path; No such file or directory".

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 from lodestar._typing import AnyTensor
 from lodestar.embedding.ids import to_numbers
 
@@ -182,7 +182,7 @@ def _same_splits(ids: tf.RaggedTensor, weights: tf.RaggedTensor) -> tf.Tensor:
         if a is b:
             continue
         checks.append(
-            tf.debugging.Assert(
+            assert_true(
                 _all_equal(tf.cast(a, tf.int64), tf.cast(b, tf.int64)),
                 [
                     f"`weights` and `ids` differ in row_splits of axis {axis}; "
@@ -224,14 +224,14 @@ def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
     )
     in_range = tf.reduce_all(tf.logical_and(indices >= 0, indices < shape))
     checks = [
-        tf.debugging.Assert(
+        assert_true(
             in_order,
             [
                 "the indices of sparse `ids` are not in row-major order or "
                 "not unique; tf.sparse.reorder sorts them"
             ],
         ),
-        tf.debugging.Assert(
+        assert_true(
             in_range, ["an index of sparse `ids` is out of its dense_shape"]
         ),
     ]
@@ -239,7 +239,7 @@ def _from_sparse(ids: tf.SparseTensor, weights: Any) -> Bags:
         if not isinstance(weights, tf.SparseTensor):
             raise _layout_error(ids, weights)
         checks.append(
-            tf.debugging.Assert(
+            assert_true(
                 _all_equal(weights.indices, indices),
                 [
                     "sparse `weights` and `ids` differ in indices; weights:",

@@ -81,8 +81,8 @@ class EmbeddingVariable(TableVariable):
             `MinNorm`, or a list of these, any of which removes a row. Defaults
             to none.
         on_evict: Function that `evict` calls with the ids and rows it removed,
-            as NumPy arrays. Settable, and not saved. Rows that a lookup evicts
-            under `MaxRows` are not passed to it.
+            if any, as NumPy arrays. Settable, and not saved. Rows that a lookup
+            evicts under `MaxRows` are not passed to it.
         optimizer: Keras optimizer, or its name, that trains this table only,
             with its own learning rate and schedule. Defaults to the optimizer
             of the model.

@@ -27,7 +27,8 @@ def evict(
     table: Any, policy: policies.Evictions, return_rows: bool
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """See EmbeddingVariable.evict."""
-    on_evict = table.on_evict
+    # Set by the user. It must not fail after rows are removed.
+    on_evict = check_on_evict(table.on_evict)
     of_parts = table_parts.shares(
         policies.check_eviction(policy, "policy"), len(table.parts)
     )
@@ -60,11 +61,11 @@ def evict(
 
 
 def _call(on_evict: OnEvict, ids: tf.Tensor, rows: tf.Tensor) -> None:
+    def call(ids: np.ndarray, rows: np.ndarray) -> None:
+        if ids.size:
+            on_evict(ids, rows)
+
     if tf.executing_eagerly():
-        on_evict(ids.numpy(), rows.numpy())
-        return
-
-    def in_graph(ids: Any, rows: Any) -> None:
-        on_evict(ids, rows)
-
-    tf.numpy_function(in_graph, [ids, rows], [])
+        call(ids.numpy(), rows.numpy())
+    else:
+        tf.numpy_function(call, [ids, rows], [])

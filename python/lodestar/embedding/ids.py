@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import after, check_unmasked
+from lodestar._checks import after, assert_true, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -117,7 +117,7 @@ def check_range(
         def refuse() -> tf.Tensor:
             message = f"The ids of {name} must be in [{low}, {high}), got"
             wrong = tf.boolean_mask(flat, outside)
-            return after(tf.debugging.Assert(False, [message, wrong]), flat)
+            return after(assert_true(False, [message, wrong]), flat)
 
         # Finding the wrong ids takes longer than finding that there are some.
         return tf.cond(tf.reduce_any(outside), refuse, lambda: flat)
@@ -167,7 +167,7 @@ def _check_cast(floats: tf.Tensor, dtype: tf.DType, name: str) -> Any:
         "integers without missing values, e.g. "
         'frame["id"].fillna(0).astype("int64").'
     )
-    return tf.debugging.Assert(tf.reduce_all(holds), [message, floats])
+    return assert_true(tf.reduce_all(holds), [message, floats])
 
 
 def to_int64(

@@ -86,7 +86,9 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
             raise RuntimeError(
                 f"The rows of {call.table!r} are partitioned over "
                 f"{call.table.workers.count} workers, which must look them up "
-                "together. Call the step by strategy.run(step)."
+                "together. Call the step by strategy.run(step). To export or "
+                "call the model in one process, restore a snapshot there "
+                "without a strategy."
             )
     assert workers is not None
     divided = []

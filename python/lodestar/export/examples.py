@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 from lodestar.data.schema import Column
 from lodestar.data.schema.example_features import features_of_schema
 from lodestar.export.input_parts import numbered
@@ -208,7 +208,7 @@ def _of_column(column: Column, value: Any) -> Any:
             "the request has: "
         )
         wrong = tf.boolean_mask(value, tf.logical_not(inside))
-        check = tf.debugging.Assert(tf.reduce_all(inside), [message, wrong])
+        check = assert_true(tf.reduce_all(inside), [message, wrong])
         return tf.one_hot(after(check, value), column.size)
     if column.kind == "dense" and isinstance(value, tf.RaggedTensor):
         lengths = value.row_lengths()
@@ -222,7 +222,7 @@ def _of_column(column: Column, value: Any) -> Any:
             tf.reduce_all(tf.equal(lengths, most)),
             tf.equal(most % column.multiple, 0),
         )
-        check = tf.debugging.Assert(fits, [message, lengths])
+        check = assert_true(fits, [message, lengths])
         free = most // column.multiple
         shape = [free if size == -1 else size for size in column.shape]
         values = after(check, value.flat_values)

@@ -22,6 +22,8 @@ from lodestar.snapshot.folder import local_path
 
 # Prefix of the ops of a traced function inside the one that follows snapshots.
 _SCOPE = "followed"
+# For operators of a server; they take no inputs.
+SIGNATURES = ("refresh", "follower_stats")
 # The outputs of SnapshotFollowerStats.
 STATS = (
     *("version", "step", "snapshot_time", "seconds_since_update"),
@@ -90,7 +92,7 @@ class Follower(SharedResource):
         )
 
     def signatures(self) -> dict[str, Any]:
-        """Returns the signatures for operators of a server."""
+        """Returns the functions of `SIGNATURES`."""
 
         @tf.function(input_signature=[], autograph=False)
         def refresh() -> dict[str, tf.Tensor]:
@@ -103,9 +105,10 @@ class Follower(SharedResource):
             )
             return dict(zip(STATS, outputs, strict=True))
 
+        functions = (refresh, follower_stats)
         return {
-            "refresh": refresh.get_concrete_function(),
-            "follower_stats": follower_stats.get_concrete_function(),
+            name: function.get_concrete_function()
+            for name, function in zip(SIGNATURES, functions, strict=True)
         }
 
     def following(

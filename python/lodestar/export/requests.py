@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 from lodestar.data.schema import Column, Schema
 from lodestar.export import signatures
 from lodestar.export.signatures import ModelInputs, PlainTensors
@@ -104,9 +104,7 @@ def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
             f"Column {column.name!r} must have no missing value, but the "
             "request has a string of `na_values`."
         )
-        return after(
-            tf.debugging.Assert(tf.reduce_all(found), [message]), found
-        )
+        return after(assert_true(tf.reduce_all(found), [message]), found)
 
     return map_flat(valid, strings)
 
@@ -119,7 +117,7 @@ def _ids(column: Column, strings: tf.Tensor) -> tf.Tensor:
         f"Column {column.name!r} must have hexadecimal numbers of 64 bits, but "
         "the request has: "
     )
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.reduce_all(good),
         [message, tf.boolean_mask(strings, tf.logical_not(good))],
     )

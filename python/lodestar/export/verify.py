@@ -10,7 +10,13 @@ import tensorflow as tf
 
 from lodestar._checks import is_number
 from lodestar._typing import StrPath
-from lodestar.export import batches, features_json, requests, signatures
+from lodestar.export import (
+    batches,
+    features_json,
+    follow,
+    requests,
+    signatures,
+)
 from lodestar.export.compare import MismatchError, OutputDifference, compare
 from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.export.traces import CallCounter, served
@@ -46,7 +52,8 @@ def verify(
 
     Loads the folder of `save` or `save_plain`, and runs a batch through `serve`
     and all signatures but `evaluate`, including `from_rows` with the rows that
-    the model looks up.
+    the model looks up. An export with `follow` serves the newest snapshot of
+    its folder.
 
     >>> lodestar.export.save(model, path)
     >>> lodestar.export.verify(model, path, features).max_difference < 1e-6
@@ -170,7 +177,7 @@ def _results(
     if hasattr(loaded, "serve"):
         yield "serve", loaded.serve(dict(features))
     for name, function in loaded.signatures.items():
-        if name == "evaluate":  # needs labels
+        if name in follow.SIGNATURES or name == "evaluate":  # needs labels
             continue
         if name == "serving_default":
             plain = _plain_tensors(function, document, inputs)

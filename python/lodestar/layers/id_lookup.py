@@ -10,6 +10,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar._checks import (
     after,
+    assert_true,
     check_choice,
     check_count,
     check_unmasked,
@@ -394,7 +395,7 @@ class IdLookup(keras.layers.Layer):
         if self.num_oov_indices > 1:
             oov = tf.math.floormod(keys, self.num_oov_indices) + self._first_oov
             return tf.where(unknown, oov, ids)
-        check = tf.debugging.Assert(
+        check = assert_true(
             tf.logical_not(tf.reduce_any(unknown)),
             [
                 f"{self.name}: `num_oov_indices` is 0, and these keys are not "

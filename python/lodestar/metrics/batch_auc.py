@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import after, check_count, check_flag
+from lodestar._checks import after, assert_true, check_count, check_flag
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -107,7 +107,7 @@ class BatchAUC(keras.metrics.Metric):
         """Replaces the sums of the oldest batch."""
         steps, _, buckets = self._recent.shape
         inside = tf.logical_and(scores >= 0, scores <= 1)
-        check = tf.debugging.Assert(
+        check = assert_true(
             tf.reduce_all(inside),
             [
                 "`y_pred` must be in [0, 1] with `slide_steps`, got",

@@ -27,6 +27,8 @@ _stand_ins: contextvars.ContextVar[StandIns | None] = contextvars.ContextVar(
 def replaceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Decorates a function that `stand_ins` can replace."""
 
+    # AutoGraph would read the source of `function`, a generated op without one.
+    @tf.autograph.experimental.do_not_convert
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         chosen = _stand_ins.get()

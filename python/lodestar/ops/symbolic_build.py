@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 from lodestar.ops.flat_values import map_flat
 
 
@@ -38,7 +38,7 @@ def refuse_when_run(x: Any, dtype: tf.DType, message: str) -> Any:
             "inputs=...).",
             stacklevel=2,
         )
-    check = tf.debugging.Assert(tf.constant(False), [message])
+    check = assert_true(tf.constant(False), [message])
     return map_flat(lambda flat: after(check, tf.zeros_like(flat, dtype)), x)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import after, check_count
+from lodestar._checks import after, assert_true, check_count
 from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import Parts, as_levels, as_values, validated
 
@@ -46,7 +46,7 @@ def parse(serialized: TensorLike, dtype: tf.DType, num_levels: int) -> Parts:
     parts = tf.io.parse_tensor(serialized, tf.string)
     found = tf.shape(parts)
     wanted = tf.constant([num_levels + 1])
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.reduce_all(tf.equal(tf.size(found), 1))
         & tf.reduce_all(tf.equal(found[:1], wanted)),
         [

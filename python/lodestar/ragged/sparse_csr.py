@@ -2,7 +2,13 @@
 
 import tensorflow as tf
 
-from lodestar._checks import after, as_int64, as_vector, check_count
+from lodestar._checks import (
+    after,
+    as_int64,
+    as_vector,
+    assert_true,
+    check_count,
+)
 from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import as_values, validated
 
@@ -55,7 +61,7 @@ def csr_to_sparse(
     )
     columns = after(check, columns)
     outside = tf.logical_or(columns < 0, columns >= width)
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.logical_not(tf.reduce_any(outside)),
         [
             f"`columns` must be in [0, {num_columns}), got",
@@ -71,7 +77,7 @@ def csr_to_sparse(
         )
     )
     repeated = tf.reduce_all(sparse.indices[1:] == sparse.indices[:-1], 1)
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.logical_not(tf.reduce_any(repeated)),
         [
             "a row has a column twice; rows and columns:",
@@ -118,7 +124,7 @@ def sparse_to_csr(
     outside = tf.logical_or(
         sparse.indices < 0, sparse.indices >= sparse.dense_shape
     )
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.logical_not(tf.reduce_any(outside)),
         [
             "an index of `sparse` is outside of its shape",

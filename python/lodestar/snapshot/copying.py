@@ -12,10 +12,15 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from lodestar._checks import check_count
 from lodestar._files import list_folder, sync
 from lodestar._typing import StrPath
 from lodestar.snapshot import manifest as manifest_lib
-from lodestar.snapshot.errors import SnapshotError, listed
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    listed,
+)
 from lodestar.snapshot.folder import SnapshotFolder, version_number
 from lodestar.snapshot.manifest import Manifest
 from lodestar.snapshot.restoring import choose
@@ -59,7 +64,8 @@ def copy(
         A `CopyReport`.
 
     Raises:
-        ValueError: Neither folder is local.
+        ValueError: Neither folder is local, or `version` is not an integer of at
+            least 1.
         SnapshotError: The source does not have the version, a file is damaged
             (names it), or the target has another version of that number.
         OSError, tf.errors.OpError: A file cannot be read or written.
@@ -113,6 +119,26 @@ class _Remote:
         path = self.file_path(version, manifest_lib.NAME)
         return manifest_lib.decode(data, path)
 
+    def parent(self, child: Manifest, version: int) -> Manifest:
+        """Reads the manifest of the version that a delta builds on."""
+        path = self.file_path(version, manifest_lib.NAME)
+        if not tf.io.gfile.exists(path):
+            delta = self.file_path(child.version, manifest_lib.NAME)
+            raise CorruptSnapshotError(
+                f"{delta}: is a delta on version {version}, but {path} is missing"
+            )
+        return self.manifest(version)
+
+    def copy_file(self, version: int, file: str, target: str) -> None:
+        """Copies a version's file to a local path."""
+        path = self.file_path(version, file)
+        try:
+            _write(target, _pieces(path))
+        except tf.errors.NotFoundError:
+            if tf.io.gfile.exists(path):
+                raise
+            raise CorruptSnapshotError(f"{path}: is missing") from None
+
 
 def _upload(
     source: SnapshotFolder, target: _Remote, version: int | None
@@ -139,14 +165,16 @@ def _upload(
 def _download(
     source: _Remote, target: SnapshotFolder, version: int | None
 ) -> CopyReport:
-    if version is None:
+    if version is not None:
+        version = check_count("version", version, 1)
+    else:
         versions = source.versions()
         if not versions:
             raise SnapshotError(f"{source.path}: holds no snapshot")
         version = versions[-1]
     chain = [source.manifest(version)]
     while (parent := chain[0].parent) is not None:
-        chain.insert(0, source.manifest(parent))
+        chain.insert(0, source.parent(chain[0], parent))
     copied, size = [], 0
     with target.lock():
         for manifest in chain:
@@ -170,9 +198,15 @@ def _download_version(
     try:
         for entry in manifest.all_files():
             path = target.file_path(number, entry.file)
-            _write(path, _pieces(source.file_path(number, entry.file)))
+            source.copy_file(number, entry.file, path)
             sync(path)
-            target.intact_file(manifest, entry)
+            try:
+                target.intact_file(manifest, entry)
+            except CorruptSnapshotError as error:
+                original = source.file_path(number, entry.file)
+                raise CorruptSnapshotError(
+                    f"{original}: is damaged, or was not copied whole: {error}"
+                ) from None
             size += entry.bytes
         target.commit(manifest)
     except BaseException:

@@ -108,6 +108,12 @@ def test_on_evict(devices, graph):
     t.set_step(9)
     assert int(t.evict()) == 1
     assert list(kept) == [1]
+    t.on_evict = 3
+    t.lookup([4], training=True)
+    t.set_step(19)
+    with pytest.raises(ValueError, match="`on_evict` must be a function .* 3"):
+        t.evict()
+    assert int(t.size()) == 1
 
 
 def test_on_evict_gets_no_rows_that_a_lookup_evicts():
@@ -119,9 +125,17 @@ def test_on_evict_gets_no_rows_that_a_lookup_evicts():
         t.set_step(step)
         t.lookup([step, step + 10], training=True)
     assert t.stats()["evicted"] == 4 and not calls
-    assert int(t.evict(lodestar.MaxRows(1))) == 0  # both in this step
-    ((ids, rows),) = calls
-    assert ids.shape == (0,) and rows.shape == (0, 2)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_on_evict_is_not_called_without_rows(devices, graph):
+    calls = []
+    t = table(on_evict=lambda *rows: calls.append(rows), devices=devices)
+    evict = tf.function(t.evict) if graph else t.evict
+    assert int(evict(lodestar.MaxAge(0))) == 0
+    t.lookup([1], training=True)
+    assert int(evict(lodestar.MaxAge(0))) == 0  # used in this step
+    assert not calls
 
 
 def test_an_error_of_on_evict_is_raised():

@@ -97,6 +97,20 @@ def test_the_newest_version_is_served_from_the_start(trainer):
     assert numbers["rows"] == {"clicks": int(trainer.table.size())}
 
 
+def test_verify_compares_the_newest_version(trainer):
+    trainer.train()
+    trainer.save()
+    result = lodestar.export.verify(
+        trainer.model, trainer.exported, trainer.features
+    )
+    assert result.signatures == ("serve", "serving_default")
+    trainer.train()
+    with pytest.raises(ValueError, match="in the export through 'serve'"):
+        lodestar.export.verify(
+            trainer.model, trainer.exported, trainer.features, atol=0
+        )
+
+
 def test_a_thread_polls(tmp_path):
     trainer = Trainer(tmp_path, follow=True, poll_seconds=0.02)
     loaded = load(trainer)

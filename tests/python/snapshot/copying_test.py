@@ -119,9 +119,24 @@ def test_a_damaged_file_is_not_copied(path, remote, table, tmp_path):
     data[len(data) // 2] ^= 1
     copying._write(f"{remote}/{name}", [bytes(data)])
     back = str(tmp_path / "back")
-    with pytest.raises(snapshot.CorruptSnapshotError, match="checksum"):
+    with pytest.raises(
+        snapshot.CorruptSnapshotError,
+        match=f"^{remote}/{name}: is damaged, or was not copied .* checksum",
+    ):
         snapshot.copy(remote, back)
     assert [info.version for info in snapshot.versions(back)] == [1, 2]
+    tf.io.gfile.remove(f"{remote}/{name}")
+    with pytest.raises(
+        snapshot.CorruptSnapshotError, match=f"^{remote}/{name}: is missing"
+    ):
+        snapshot.copy(remote, back)
+    tf.io.gfile.rmtree(f"{remote}/00000002")
+    with pytest.raises(
+        snapshot.CorruptSnapshotError,
+        match=f"^{remote}/00000003/MANIFEST: is a delta on version 2, but "
+        f"{remote}/00000002/MANIFEST is missing",
+    ):
+        snapshot.copy(remote, str(tmp_path / "other"))
     with open(f"{path}/{name}", "r+b") as file:
         file.truncate(10)
     with pytest.raises(snapshot.CorruptSnapshotError, match="is truncated"):
@@ -137,6 +152,10 @@ def test_errors(path, remote, table, tmp_path):
         snapshot.copy(remote, str(tmp_path / "back"), version=7)
     with pytest.raises(snapshot.SnapshotError, match="no version 7"):
         snapshot.copy(path, remote, version=7)
+    for pair in ((path, remote), (remote, str(tmp_path / "back"))):
+        for version in (0, "1", True):
+            with pytest.raises(ValueError, match="`version` must be an intege"):
+                snapshot.copy(*pair, version=version)
     with pytest.raises(ValueError, match="local or mounted"):
         snapshot.copy(remote, "ram://other")
     other = str(tmp_path / "other")

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._checks import assert_true
 from lodestar._library import gen_ops
 from lodestar.data.example.feature_values import Values, convert
 from lodestar.data.schema import Column, Schema
@@ -216,7 +217,7 @@ class _Reader:
 
         # An empty tensor has no first bad element.
         described = tf.cond(is_good, lambda: tf.constant(""), message)
-        self.checks.append(tf.debugging.Assert(is_good, [described]))
+        self.checks.append(assert_true(is_good, [described]))
 
 
 def _element_of(values: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:

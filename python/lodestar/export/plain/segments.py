@@ -7,7 +7,7 @@ bit for bit. A row whose segment id is the number of segments is skipped.
 
 import tensorflow as tf
 
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 
 
 def checked(row_splits: tf.Tensor, count: tf.Tensor, what: str) -> tf.Tensor:
@@ -16,7 +16,7 @@ def checked(row_splits: tf.Tensor, count: tf.Tensor, what: str) -> tf.Tensor:
         tf.logical_and(row_splits[0] == 0, row_splits[-1] == count),
         tf.reduce_all(row_splits[1:] >= row_splits[:-1]),
     )
-    check = tf.debugging.Assert(
+    check = assert_true(
         good,
         [
             f"`row_splits` must ascend from 0 to the number of {what},",

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 from lodestar.export.plain import segments
 from lodestar.ops import lod_ops, sequence_ops
 
@@ -135,7 +135,7 @@ def sequence_pad(
     longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
     static = tf.get_static_value(maxlen)
     steps = tf.where(maxlen < 0, longest, maxlen)
-    check = tf.debugging.Assert(
+    check = assert_true(
         longest <= steps,
         ["A sequence has", longest, "rows, more than `maxlen`:", steps],
     )
@@ -158,7 +158,7 @@ def sequence_unpad(
         tf.equal(tf.size(lengths, tf.int64), shape[0]),
         tf.reduce_all(tf.logical_and(lengths >= 0, lengths <= shape[1])),
     )
-    check = tf.debugging.Assert(
+    check = assert_true(
         good,
         [
             *("`lengths` must be", shape[0], "values from 0 to", shape[1]),
@@ -231,7 +231,7 @@ def sequence_expand(
         lambda: tf.ones([count], tf.int64),
         lambda: ref_splits[1:] - ref_splits[:-1],
     )
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.equal(tf.size(times, tf.int64), count),
         ["`x` has", count, "units, but `y` has", units],
     )
@@ -247,7 +247,7 @@ def sequence_expand_as(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     """Replaces `sequence_ops.sequence_expand_as`."""
     size = tf.shape(values, tf.int64)[0]
     row_splits = segments.checked(row_splits, row_splits[-1], "rows")
-    check = tf.debugging.Assert(
+    check = assert_true(
         tf.equal(tf.size(row_splits, tf.int64) - 1, size),
         ["`x` has", size, "rows, but there are splits", row_splits],
     )
