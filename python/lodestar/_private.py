@@ -287,6 +287,18 @@ def addresses_of_cluster() -> dict[tuple[str, int], str]:
     }
 
 
+def default_graphs() -> list[tf.Graph]:
+    """Returns the graphs that this thread builds, the outermost first.
+
+    TensorFlow makes the gradient of a traced function in the graph of that function,
+    whose `outer_graph` is where it was traced, perhaps in another step. Without the
+    private name the result has the innermost graph only.
+    """
+    ops = _module("tensorflow.python.framework.ops")
+    graphs = getattr(getattr(ops, "_default_graph_stack", None), "stack", None)
+    return [*(graphs or [tf.compat.v1.get_default_graph()])]
+
+
 def tape_is_recording() -> bool:
     """Whether a gradient tape or forward accumulator is recording.
 

@@ -86,6 +86,17 @@ def fit_untold():
     assert_trained(model.rows)
 
 
+def fit_lost():
+    rows = lodestar.EmbeddingVariable(2, name="rows")
+    ids = keras.Input((2,), dtype="int64")
+    looked_up = keras.layers.Lambda(
+        lambda ids: rows.lookup(ids, combiner="sum"), output_shape=(2,)
+    )(ids)
+    model = compiled(keras.Model(ids, keras.layers.Dense(1)(looked_up)))
+    with pytest.raises(RuntimeError, match="never gets its gradient"):
+        model.fit(X, Y, verbose=0)
+
+
 def predict():
     model = Bare()
     model.predict(X, verbose=0)
@@ -241,11 +252,15 @@ SAVE_CONTEXT = (
 OPS = ([load_ops], {})
 GLOBALS = ([*TRAIN, *SAVE], {})
 OTHERS = ([go_on], {})
+GRAPHS = ([fit_layer, fit_untold, fit_lost], {})
 DEVICE = ([device_and_copy], {})
 # By name: the code to run without it, and the error each raises.
 WITHOUT = {
     "tensorflow.python.eager.record": RECORD,
     "could_possibly_record": RECORD,
+    "tensorflow.python.framework.ops": GRAPHS,
+    "_default_graph_stack": GRAPHS,
+    "stack": GRAPHS,
     "tensorflow.python.saved_model.save_context": SAVE_CONTEXT,
     "in_save_context": SAVE_CONTEXT,
     "tensorflow.python.client.pywrap_tf_session": OPS,

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar.ops.compile_line import (
     compile_line,
     compiled_optimizer,
@@ -185,7 +186,9 @@ def _outermost(tensor: tf.Tensor) -> tf.Tensor | None:
 
 def _step() -> Any:
     """Returns the trace of the current step."""
-    graph = tf.compat.v1.get_default_graph()
+    # Inner graphs may belong to a function that an earlier step traced.
+    graphs = [g for g in _private.default_graphs() if hasattr(g, "outer_graph")]
+    graph: Any = graphs[0] if graphs else None
     step = _EAGER
     while hasattr(graph, "outer_graph"):
         # The backward part of a function that is called eagerly is traced.

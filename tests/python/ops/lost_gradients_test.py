@@ -106,6 +106,20 @@ def test_fit_raises_at_the_first_step(hidden, way, optimizer, eager):
     np.testing.assert_array_equal(dense.bias, [0.0])
 
 
+@EAGER
+def test_fit_raises_if_a_function_was_traced_before(eager):
+    t = table()
+    lookup = tf.function(
+        lambda ids: t.lookup(ids, training=True, combiner="sum"),
+        input_signature=[tf.TensorSpec([None, 3], tf.int64)],
+    )
+    lookup(X)
+    model = model_of(lookup, "plain object")
+    model.compile(wrap(), "mse", run_eagerly=eager)
+    with pytest.raises(RuntimeError, match=LOST):
+        model.fit(X, Y, verbose=0)
+
+
 def test_fit_raises_under_mixed_float16():
     keras.config.set_dtype_policy("mixed_float16")
     try:
