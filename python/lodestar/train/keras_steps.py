@@ -225,13 +225,19 @@ def _part(batch: Any, index: int, parts: int) -> Any:
     """Returns the examples of a replica; the last one gets the remainder."""
 
     def part(value: Any) -> Any:
-        size = (
-            value.nrows()
-            if isinstance(value, tf.RaggedTensor)
-            else tf.shape(value, tf.int64)[0]
-        )
-        begin = size * index // parts
-        return value[begin : size * (index + 1) // parts]
+        if isinstance(value, tf.RaggedTensor):
+            size = value.nrows()
+        else:
+            size = tf.shape(value, tf.int64)[0]
+        begin, end = size * index // parts, size * (index + 1) // parts
+        if isinstance(value, tf.SparseTensor):
+            of_row = value.dense_shape[1:]
+            return tf.sparse.slice(
+                value,
+                tf.concat([[begin], tf.zeros_like(of_row)], 0),
+                tf.concat([[end - begin], of_row], 0),
+            )
+        return value[begin:end]
 
     return tf.nest.map_structure(part, batch)
 

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar.embedding import workers
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
 from lodestar.train.cluster_steps import errors
@@ -44,9 +45,15 @@ def predict(
     check_is_model(model, compiled=False)
     strategy = model.distribute_strategy
     if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        instead = "Use model.predict instead."
+        if workers.of(strategy) is not None:
+            instead = (
+                "Restore a snapshot in a process without a strategy, and use "
+                "model.predict there."
+            )
         raise ValueError(
             "The model must be created under ParameterServerStrategy, got "
-            f"{type(strategy).__name__}. Use model.predict instead."
+            f"{type(strategy).__name__}. {instead}"
         )
     check_dataset("data", data)
     if steps is not None:

@@ -331,6 +331,39 @@ def test_fit_of_ragged_ids(dtype, two):
         np.testing.assert_allclose(logs[1][name], values, 0, 1e-5)
 
 
+def test_fit_of_sparse_ids_and_numbers(two):
+    ids = tf.sparse.from_dense(np.arange(64).reshape(16, 4) % 7)
+    cube = tf.sparse.from_dense(np.arange(96.0).reshape(16, 3, 2) % 2)
+    data = tf.data.Dataset.from_tensor_slices(
+        ({"ids": ids, "cube": cube}, np.ones((16, 1)))
+    ).batch(6)  # the last one has 4
+    tables, losses = [], []
+    for strategy in (None, two):
+        with scope_of(strategy):
+            inputs = {
+                "ids": keras.Input((4,), dtype="int64", sparse=True),
+                "cube": keras.Input((3, 2), sparse=True),
+            }
+            embed = lodestar.layers.DynamicEmbedding(
+                4, combiner="sum", name="e"
+            )
+            numbers = keras.layers.Lambda(
+                lambda x: tf.sparse.reduce_sum(x, [1, 2])[:, tf.newaxis],
+                output_shape=(1,),
+            )(inputs["cube"])
+            scores = keras.layers.Dense(1, kernel_initializer="ones")(
+                keras.layers.Concatenate()([embed(inputs["ids"]), numbers])
+            )
+            model = keras.Model(inputs, scores)
+            model.compile(wrap("adagrad"), "mse")
+        fit = lodestar.train.fit if strategy else keras.Model.fit
+        losses.append(fit(model, data, epochs=2, verbose=0).history["loss"])
+        tables.append(embed.table)
+    assert int(tables[0].size()) == 6  # a 0 is no value
+    assert_same_tables(*tables)
+    np.testing.assert_allclose(*losses, 0, 1e-5)
+
+
 @pytest.mark.parametrize(
     "options, error, message",
     [

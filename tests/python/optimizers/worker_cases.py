@@ -233,7 +233,11 @@ def refused(strategy):
     table = model.embed.table
     for call, words in (
         (lambda: table.lookup([1]), "look them up together. Call the step by"),
-        (lambda: table.find([1]), "are partitioned over 2 workers"),
+        (lambda: table.find([1]), "restore a snapshot there without a strat"),
+        (
+            lambda: lodestar.train.predict(fit_model(strategy), fit_data()),
+            "use model.predict there",
+        ),
         (
             lambda: tf.function(table.export_all, autograph=False)(),
             "process without a strategy, and export the model there",
@@ -254,7 +258,7 @@ def refused(strategy):
     ):
         try:
             call()
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, NotImplementedError, ValueError) as error:
             assert words in str(error), error
         else:
             raise AssertionError(words)
