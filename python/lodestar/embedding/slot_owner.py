@@ -79,8 +79,12 @@ class SlotOwner:
         "equal" keeps slots of the same kind of optimizer. "all" also keeps other slots,
         which the update op then refuses with the names of both optimizers.
         """
-        steps = _private.raw_iterations(claim.optimizer)
-        if self._restored > claim.made or int(tf.convert_to_tensor(steps)) > 0:
+        # A step that is being traced may replace values by its tensors.
+        with keras.StatelessScope():
+            steps = int(
+                tf.convert_to_tensor(_private.raw_iterations(claim.optimizer))
+            )
+        if self._restored > claim.made or steps > 0:
             return "all"
         # Without dense weights, no other slots could disagree with these.
         if not self._owned and not claim.trains_dense:

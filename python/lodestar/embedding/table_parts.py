@@ -1,5 +1,6 @@
 """The parts of a table on several devices."""
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding import policies, saved_state
 from lodestar.embedding.devices import is_remote
 from lodestar.embedding.rows import InspectedIds
-from lodestar.ops import embedding_partition_ops, id_hash, packing
+from lodestar.ops import embedding_partition_ops, id_hash
+from lodestar.ops.packing import Parcel
 
 # Saved tensors with one item per row, or per waiting id, and its axis.
 _BY_ROW = {
@@ -192,21 +194,21 @@ def each(
 
 
 class Job(NamedTuple):
-    """A function that runs where a part is.
+    """A function that runs on a device.
 
     Attributes:
-        part: The part, its first argument.
+        device: The device, or None for this process.
         run: The function, which returns tensors.
-        inputs: Its other arguments.
+        inputs: Its arguments.
     """
 
-    part: Any
+    device: str | None
     run: Callable[..., Sequence[tf.Tensor]]
-    inputs: Sequence[tf.Tensor]
+    inputs: Sequence[tf.Tensor] = ()
 
 
 def run_all(jobs: Sequence[Job]) -> list[list[tf.Tensor]]:
-    """Runs functions of parts, with one message to and from each other process.
+    """Runs functions, with a `Parcel` to and from each other process.
 
     TensorFlow would send each tensor in a message of its own. Results for other
     processes need known dimensions apart from the first.
@@ -214,9 +216,9 @@ def run_all(jobs: Sequence[Job]) -> list[list[tf.Tensor]]:
     results: dict[int, list[tf.Tensor]] = {}
     of_servers: dict[str, list[int]] = {}
     for number, job in enumerate(jobs):
-        device = job.part.device
+        device = job.device
         if tf.executing_eagerly() or device is None or not is_remote(device):
-            results[number] = list(job.run(job.part, *job.inputs))
+            results[number] = list(job.run(*job.inputs))
         else:
             of_servers.setdefault(device, []).append(number)
     for device, numbers in of_servers.items():
@@ -226,18 +228,15 @@ def run_all(jobs: Sequence[Job]) -> list[list[tf.Tensor]]:
 
 
 def _run_there(device: str, jobs: Sequence[Job]) -> list[list[tf.Tensor]]:
-    inputs = [[tensor for job in jobs for tensor in job.inputs]]
-    packed, specs = packing.pack(inputs), packing.specs_of(inputs)
+    sent = Parcel.of([tensor for job in jobs for tensor in job.inputs])
     with tf.device(device):
-        (sent,) = packing.unpack(packed, specs)
-        given = iter(sent)
+        given = iter(sent.unpack())
         found = [
-            list(job.run(job.part, *itertools.islice(given, len(job.inputs))))
+            list(job.run(*itertools.islice(given, len(job.inputs))))
             for job in jobs
         ]
-        results = [[tensor for own in found for tensor in own]]
-        packed = packing.pack(results)
-    received = iter(packing.unpack(packed, packing.specs_of(results))[0])
+        results = Parcel.of([tensor for own in found for tensor in own])
+    received = iter(results.unpack())
     return [[*itertools.islice(received, len(own))] for own in found]
 
 
@@ -283,7 +282,7 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
             shares = [*zip(of_parts, *divided, strict=True)]
             places.append(own_places)
         jobs += [
-            Job(part, call.run, share)
+            Job(part.device, functools.partial(call.run, part), share)
             for part, share in zip(call.parts, shares, strict=True)
         ]
     found = iter(run_all(jobs))

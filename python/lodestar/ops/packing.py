@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -44,9 +45,56 @@ def unpack(
     ]
 
 
-def specs_of(parts: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.TensorSpec]]:
-    """Returns the specs of the tensors of each part."""
-    return [[tf.TensorSpec(x.shape, x.dtype) for x in part] for part in parts]
+class Parcel(NamedTuple):
+    """Tensors on their way to another process, in as few messages as is cheap.
+
+    Small tensors share a message, because each message costs more than their copies.
+    The rows or gradients of a table have their own, because copies cost more.
+
+    Attributes:
+        packed: The small tensors, as `pack` returns them; None without any.
+        specs: Their specs.
+        rows: The other tensors, by index.
+    """
+
+    packed: tf.Tensor | None
+    specs: list[tf.TensorSpec]
+    rows: dict[int, tf.Tensor]
+
+    @classmethod
+    def of(cls, tensors: Sequence[tf.Tensor]) -> "Parcel":
+        """Packs tensors with known dimensions apart from the first."""
+        rows = {i: x for i, x in enumerate(tensors) if _are_rows(x)}
+        # A message costs as much as the copies of rows of several small tables.
+        if len(rows) > 1:
+            rows = {}
+        small = [x for i, x in enumerate(tensors) if i not in rows]
+        return cls(
+            pack([small]) if small else None,
+            [tf.TensorSpec(x.shape, x.dtype) for x in small],
+            rows,
+        )
+
+    def unpack(self) -> list[tf.Tensor]:
+        """Returns the tensors, on the device in scope."""
+        small: list[tf.Tensor] = []
+        if self.packed is not None:
+            (small,) = unpack(self.packed, [self.specs])
+        tensors = iter(small)
+        return [
+            _moved(self.rows[i]) if i in self.rows else next(tensors)
+            for i in range(len(self.specs) + len(self.rows))
+        ]
+
+
+def _moved(rows: tf.Tensor) -> tf.Tensor:
+    """Returns `rows` on the device in scope."""
+    # TensorFlow may remove an identity, and then sends rows in each branch of a cond.
+    return tf.ensure_shape(rows, rows.shape)
+
+
+def _are_rows(tensor: tf.Tensor) -> bool:
+    return tensor.shape.rank > 1 and tensor.shape[0] is None
 
 
 def words(specs: Sequence[tf.TensorSpec], counts: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ from lodestar._library import gen_ops
 from lodestar._resource import SharedResource, naming_devices
 from lodestar.embedding.devices import first_gpu, on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.table_parts import TablePart
+from lodestar.embedding.table_parts import Job, TablePart
 from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops.embedding_partition_ops import partition_rows
 from lodestar.optimizers import update_attempt
@@ -100,7 +100,7 @@ def _stage_and_commit(
     Updates of unfused optimizers, or without a log on their device, are not staged
     and are written last.
     """
-    staged: list[Any] = []
+    checks: list[Any] = []
     of_logs: dict[str, list[TableUpdate]] = {}
     others: dict[str | None, _Group] = {}
     for u in updates:
@@ -111,31 +111,28 @@ def _stage_and_commit(
         # Advances the step, whatever the steps of other workers made it.
         _group(others, u.table).updates.append(u._replace(next_step=-1))
         if nonfinite == "raise":
-            staged.append(_check(u))
-    for device, of_log in of_logs.items():
-        staged += _stage_all(of_log, nonfinite, attempt, device)
-    # A single meeting point, instead of edges between all pairs of tasks.
-    with tf.control_dependencies(staged):
-        all_staged = tf.no_op()
-    with tf.control_dependencies([all_staged]):
-        written = attempt.commit()
+            checks.append(_check(u))
+    stages = {
+        device: _staging(of_log, nonfinite, attempt, device)
+        for device, of_log in of_logs.items()
+    }
+    written = attempt.commit(stages, checks)
     if not others:
         return written
     with tf.control_dependencies(written):
         return _on_each_device(others, nonfinite)
 
 
-def _stage_all(
+def _staging(
     updates: Sequence[TableUpdate],
     nonfinite: str,
     attempt: UpdateAttempt,
     device: str,
-) -> list[tf.Tensor]:
-    """Stages updates on one device, with one request."""
+) -> Job:
+    """Returns a function that stages updates on one device."""
+    log, own = attempt.logs[device], attempt.attempts[device]
 
-    def stage(
-        log: SharedResource, own: tf.Tensor, name: tf.Tensor, *given: tf.Tensor
-    ) -> list[tf.Tensor]:
+    def stage(name: tf.Tensor, *given: tf.Tensor) -> list[tf.Tensor]:
         done = []
         for i, u in enumerate(updates):
             ids, rows, hyperparameters = given[3 * i : 3 * i + 3]
@@ -156,13 +153,13 @@ def _stage_all(
         with tf.control_dependencies(done):
             return [tf.constant(True)]
 
-    inputs = [attempt.attempts[device], attempt.name]
+    inputs = []
     for u in updates:
         assert isinstance(u.update, RowUpdate)
         inputs.append(tf.cast(u.gradient.indices, tf.int64))
         inputs.append(tf.cast(u.gradient.values, u.table.update_dtype))
         inputs.append(tf.convert_to_tensor(u.update.hyperparameters))
-    return attempt.logs[device].run(stage, *inputs)
+    return Job(device, stage, inputs)
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:

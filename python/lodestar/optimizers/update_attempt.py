@@ -7,10 +7,11 @@ once, and all of them or none.
 
 import contextlib
 import dataclasses
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,29 +71,36 @@ class UpdateLogs:
             self._next += count
             return coordinator.schedule(function, (*arguments, updates))
 
-    def begin(self, update: Any, finished: Any) -> "UpdateAttempt":
+    def begin(
+        self, update: Any, finished: Any, jobs: Sequence[Job] = ()
+    ) -> "UpdateAttempt":
         """Starts an attempt at an update, in a `tf.function`.
 
         All logs are asked at once, concurrently with the parts of the step that do
-        not depend on the answer. All updates below `finished` are finished.
+        not depend on the answer. All updates below `finished` are finished. `jobs`
+        share the messages.
         """
         key = tf.stack([update, finished])
+        attempts = {}
+
+        def begin(log: _UpdateLog, key: tf.Tensor) -> list[tf.Tensor]:
+            attempt, committed = log.call(gen_ops.lodestar_begin_update, key)
+            attempts[log.device_name] = attempt
+            return [attempt, committed]
+
         for log in self._logs.values():
             log.keep_for_graph()
-        begun = {
-            device: log.run(
-                lambda log, key: log.call(gen_ops.lodestar_begin_update, key),
-                key,
-            )
-            for device, log in self._logs.items()
-        }
-        attempts = {device: attempt for device, (attempt, _) in begun.items()}
+        found = run_all(
+            [*(log.job(begin, key) for log in self._logs.values()), *jobs]
+        )
+        begun = found[: len(self._logs)]
         return UpdateAttempt(
             self._logs,
             attempts,
             # The number that the first log gave it.
-            name=next(iter(attempts.values()))[1],
-            committed=tf.reduce_max([there for _, there in begun.values()]),
+            name=begun[0][0][1],
+            committed=tf.reduce_max([there for _, there in begun]),
+            found=found[len(begun) :],
         )
 
     def settle(
@@ -147,14 +155,15 @@ class _UpdateLog(SharedResource):
             shared_name=shared_name, container=container
         )
 
-    def run(
+    def job(
         self,
         function: Callable[..., Sequence[tf.Tensor]],
         *inputs: tf.Tensor,
-    ) -> list[tf.Tensor]:
-        """Runs `function(log, *inputs)` on the device of the log, in a graph."""
+    ) -> Job:
+        """Returns `function(log, *inputs)`, to run on the device of the log."""
         # Each op has its own handle: TensorFlow serializes stateful ops without one.
-        return run_all([Job(self, function, inputs)])[0]
+        run = functools.partial(function, self)
+        return Job(self.device_name, run, inputs)
 
     def call(self, op: Callable[..., Any], *inputs: Any, **attrs: Any) -> Any:
         """Runs `op` on the device of the log, with its handle as first input."""
@@ -165,27 +174,45 @@ class _UpdateLog(SharedResource):
             return op(self.resource_handle, *tensors, **attrs)
 
 
-def _commit(
-    log: _UpdateLog, attempt: tf.Tensor, name: tf.Tensor
-) -> list[tf.Tensor]:
-    done = log.call(gen_ops.lodestar_commit_update, attempt, name)
-    with tf.control_dependencies([done]):
-        return [tf.constant(True)]
+class _Staged(NamedTuple):
+    """A server that has staged its part of an update.
+
+    Attributes:
+        is_new: There, whether no attempt is committed.
+        cargo: The attempt's cargo, there.
+        committed: The operation that commits there.
+    """
+
+    is_new: tf.Tensor
+    cargo: list[tf.Tensor]
+    committed: tf.Operation
 
 
 @dataclasses.dataclass
 class UpdateAttempt:
     """An attempt at an update.
 
-    All logs call it `name`. `committed` is the name of an attempt that is committed on
-    some device but perhaps not on all, or 0. `made` is whether the step commits
-    this attempt.
+    Attributes:
+        logs: The log of each device.
+        attempts: The logs' numbers of this attempt, on their devices.
+        name: The number that all logs call it.
+        committed: The name of an attempt that is committed on some device but perhaps
+            not on all, or 0.
+        found: The results of the jobs that `UpdateLogs.begin` got.
+        cargo: Tensors to send to devices together with staged updates.
+        staged: The servers, once updates are staged and committed.
+        made: Whether the step commits this attempt.
     """
 
     logs: Mapping[str, _UpdateLog]
     attempts: Mapping[str, tf.Tensor]
     name: tf.Tensor
     committed: tf.Tensor
+    found: list[list[tf.Tensor]]
+    cargo: Mapping[str, Sequence[tf.Tensor]] = dataclasses.field(
+        default_factory=dict
+    )
+    staged: dict[str, _Staged] = dataclasses.field(default_factory=dict)
     made: bool = False
 
     def device_of(self, part: SharedResource) -> str | None:
@@ -193,25 +220,117 @@ class UpdateAttempt:
         device: str = part.resource_handle.device
         return device if device in self.logs else None
 
-    def commit(self, name: tf.Tensor | None = None) -> list[Any]:
-        """Commits staged updates on all devices; returns operations to wait for.
+    def covers(self, devices: Iterable[str], tables: Sequence[Any]) -> bool:
+        """Whether devices, and the devices of all rows of tables, have logs."""
+        parts = [part for table in tables for part in table.parts]
+        return {*devices} <= {*self.logs} and None not in map(
+            self.device_of, parts
+        )
 
-        `name` is the attempt to commit, by default this one, which must not be
-        committed twice.
+    def commit(
+        self, stages: Mapping[str, Job], checks: Sequence[Any]
+    ) -> list[tf.Operation]:
+        """Stages updates on all devices after `checks`, then commits them on all.
+
+        Unless an attempt is committed: then it is committed on all devices. Returns
+        the operations that commit.
+
+        Args:
+            stages: Functions by device, which stage updates there under the name
+                that is their first argument.
+            checks: Operations which find errors of other updates.
         """
-        if name is None:
-            if self.made:
-                raise ValueError(
-                    "A step that may run again must call `apply` of the optimizer "
-                    "once, with the gradients of all variables, but it applies "
-                    "gradients of tables twice."
+        if self.made:
+            raise ValueError(
+                "A step that may run again must call `apply` of the optimizer "
+                "once, with the gradients of all variables, but it applies "
+                "gradients of tables twice."
+            )
+        self.made = True
+        is_new = self.committed <= 0
+        name = tf.where(is_new, self.name, self.committed)
+        there: dict[str, tuple[tf.Tensor, ...]] = {}
+
+        def stage(
+            device: str, is_new: tf.Tensor, name: tf.Tensor, *given: tf.Tensor
+        ) -> list[tf.Tensor]:
+            job = stages.get(device)
+            count = len(job.inputs) if job else 0
+            there[device] = (is_new, name, *given[count:])
+            if job is None:
+                return []
+            return [
+                tf.cond(
+                    is_new,
+                    lambda: job.run(name, *given[:count])[0],
+                    lambda: tf.constant(True),
                 )
-            self.made = True
-            name = self.name
-        return [
-            log.run(_commit, self.attempts[device], name)[0]
-            for device, log in self.logs.items()
-        ]
+            ]
+
+        found = run_all(
+            [
+                Job(
+                    device,
+                    functools.partial(stage, device),
+                    [
+                        *(is_new, name),
+                        *(stages[device].inputs if device in stages else ()),
+                        *self.cargo.get(device, ()),
+                    ],
+                )
+                for device in self.logs
+            ]
+        )
+        # A single meeting point, instead of edges between all pairs of tasks.
+        with tf.control_dependencies([*checks, *(x for x in found for x in x)]):
+            all_staged = tf.no_op()
+        for device, (is_new, name, *cargo) in there.items():
+            with tf.control_dependencies([all_staged]):
+                committed = self._commit(device, name)
+            self.staged[device] = _Staged(is_new, cargo, committed)
+        return [staged.committed for staged in self.staged.values()]
+
+    def _commit(self, device: str, name: tf.Tensor) -> tf.Operation:
+        return self.logs[device].call(
+            gen_ops.lodestar_commit_update, self.attempts[device], name
+        )
+
+    def _commit_there(
+        self, log: _UpdateLog, name: tf.Tensor
+    ) -> list[tf.Tensor]:
+        with tf.control_dependencies([self._commit(log.device_name, name)]):
+            return [tf.constant(True)]
+
+    @contextlib.contextmanager
+    def making(
+        self, cargo: Mapping[str, Sequence[tf.Tensor]]
+    ) -> Iterator[None]:
+        """Makes the updates of tables in the block part of this attempt.
+
+        `cargo` is sent to servers with them.
+        """
+        self.cargo = cargo
+        with _making(self):
+            yield
+
+    def then(self, function: Callable[..., Any]) -> None:
+        """Calls `function(device, *cargo)` on each server after it has committed.
+
+        Unless an attempt was committed before.
+        """
+        for device, staged in self.staged.items():
+
+            def run(
+                device: str = device, staged: _Staged = staged
+            ) -> tf.Tensor:
+                function(device, *staged.cargo)
+                return tf.constant(True)
+
+            with (
+                tf.device(device),
+                tf.control_dependencies([staged.committed]),
+            ):
+                tf.cond(staged.is_new, run, lambda: tf.constant(False))
 
     def once(
         self,
@@ -234,7 +353,13 @@ class UpdateAttempt:
             return results[0]
 
         def finish() -> Any:
-            with tf.control_dependencies(self.commit(self.committed)):
+            commits = [
+                log.job(self._commit_there, self.committed)
+                for log in self.logs.values()
+            ]
+            with tf.control_dependencies(
+                [done for (done,) in run_all(commits)]
+            ):
                 if otherwise is None:
                     return tf.nest.map_structure(_zeros, results[0])
                 return tf.nest.map_structure(
@@ -245,11 +370,10 @@ class UpdateAttempt:
         return tf.cond(self.committed <= 0, make, finish)
 
 
-# The last two are of a function that was traced in another trace of the step.
+# The last is of a function that was traced in another trace of the step.
 _UPDATES = (
     "Lodestar>EmbeddingApply",
     "Lodestar>EmbeddingApplyAll",
-    "Lodestar>EmbeddingStage",
     "Lodestar>CommitUpdate",
 )
 

@@ -1,20 +1,27 @@
 """The training step that a ClusterCoordinator schedules on workers."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding.table_parts import Job, run_all
 from lodestar.embedding.table_variable import as_table
+from lodestar.optimizers import row_optimizers
 from lodestar.optimizers.table_optimizer import TableOptimizer
-from lodestar.optimizers.update_attempt import UpdateLogs
+from lodestar.optimizers.update_attempt import UpdateAttempt, UpdateLogs
 from lodestar.train.server_weights import ServerWeights
 from lodestar.train.step import TrainingStep, compiled
 
 State = list[tf.Tensor]  # State of metrics.
 Read = Callable[[], Any]  # Reads a batch.
+# Gradients and weights by server.
+ByServer = dict[str, list[tuple[Any, Any]]]
+# Variables and their values.
+Mapping = Iterable[tuple[keras.Variable, tf.Tensor]]
 
 
 class ScheduledStep(TrainingStep):
@@ -44,6 +51,13 @@ class ScheduledStep(TrainingStep):
         self._dense = ServerWeights(
             [v for v in variables if as_table(v) is None]
         )
+        # Keras variables of the optimizer that each step reads.
+        optimizer = self._model.optimizer
+        rate = optimizer.learning_rate
+        iterations = _private.raw_iterations(optimizer)
+        self._counter = iterations.value
+        self._hyper = [iterations] + [rate] * isinstance(rate, keras.Variable)
+        self._read = ServerWeights([*self._dense.variables, *self._hyper])
         self.train = compiled(self._train)
         self.push = compiled(self._push)
         self.test = compiled(self._test)
@@ -54,12 +68,20 @@ class ScheduledStep(TrainingStep):
 
     def _train(self, batches: Any, steps: Any, updates: Any) -> State:
         def train(read: Read, number: tf.Tensor, metrics: State) -> State:
-            make = self._once(updates, number)
-            values = self._dense.read()
+            attempt, values = self._begin(updates, number, self._read)
+            dense = values[: len(self._dense.variables)]
             metrics, gradients, of_tables = _on_replica(
-                self._gradients, read(), metrics, values
+                self._gradients, read(), metrics, dense
             )
-            make(lambda: _on_replica(self._update, gradients, of_tables))
+            by_server = self._by_server(attempt, gradients, of_tables)
+            if by_server is None:
+                _once(
+                    attempt,
+                    lambda: _on_replica(self._update, gradients, of_tables),
+                )
+            else:
+                hyper = values[len(dense) :]
+                self._update_by_server(attempt, by_server, of_tables, hyper)
             return metrics
 
         return _each(batches, steps, train, self._constants())
@@ -71,29 +93,20 @@ class ScheduledStep(TrainingStep):
 
         return _each(batches, steps, test, self._constants())
 
-    def _once(
-        self, updates: tf.Tensor, number: tf.Tensor
-    ) -> Callable[[Callable[[], Any]], tf.Tensor]:
-        """Returns `make`, which calls a function unless its update was made.
+    def _begin(
+        self, updates: tf.Tensor, number: tf.Tensor, weights: ServerWeights
+    ) -> tuple[UpdateAttempt | None, list[tf.Tensor]]:
+        """Asks the servers about an update and for the values of `weights`.
 
-        `make` returns whether it called the function. The servers are asked
-        immediately.
+        The attempt at the update is None without tables.
         """
         if not self._tables:
-            return lambda update: [update(), tf.constant(True)][1]
+            return None, weights.values(run_all(weights.reads()))
         first, finished = tf.unstack(updates)
         attempt = UpdateLogs.of(self._model.distribute_strategy).begin(
-            first + tf.cast(number, tf.int64), finished
+            first + tf.cast(number, tf.int64), finished, weights.reads()
         )
-
-        def make(update: Callable[[], Any]) -> tf.Tensor:
-            def made() -> tf.Tensor:
-                update()
-                return tf.constant(True)
-
-            return attempt.once(made, lambda: tf.constant(False))
-
-        return make
+        return attempt, weights.values(attempt.found)
 
     def _constants(self) -> State:
         return [tf.constant(value) for value in self._zero]
@@ -105,53 +118,124 @@ class ScheduledStep(TrainingStep):
 
         `values` has the values of the dense weights.
         """
-        mapping = list(zip(self._dense.variables, values, strict=True))
+        # The values of tables are empty, so that nobody needs to send them.
+        empty = [tf.zeros([0, t.output_dim], t.dtype) for t in self._tables]
+        mapping = [
+            *zip(self._dense.variables, values, strict=True),
+            *zip(self._tables, empty, strict=True),
+        ]
         with (
             _Passing(mapping, collect_losses=True),
             tf.GradientTape() as tape,
         ):
-            tape.watch(values)
+            tape.watch([values, empty])
             loss, metrics, _ = self.forward(batch, metrics)
-        gradients, of_tables = tape.gradient(loss, (values, self._tables))
+        gradients, of_tables = tape.gradient(loss, (values, empty))
         return metrics, gradients, of_tables
 
     def _update(self, gradients: list[Any], of_tables: list[Any]) -> None:
-        optimizer, dense = self._model.optimizer, self._dense
+        optimizer = self._model.optimizer
+        with _Counting(optimizer, 1):
+            optimizer.apply(
+                [*gradients, *of_tables],
+                [*self._dense.variables, *self._tables],
+            )
+
+    def _by_server(
+        self,
+        attempt: UpdateAttempt | None,
+        gradients: list[Any],
+        of_tables: list[Any],
+    ) -> ByServer | None:
+        """Returns dense gradients and their weights by server.
+
+        None if one call of the optimizer must update all weights.
+        """
+        optimizer = self._model.optimizer
+        if not _is_separable(optimizer):
+            return None
+        by_server = self._dense.by_server(gradients)
+        if by_server is None:
+            return None
+        by_server.setdefault(self._counter.device, [])
+        if attempt is None:
+            return by_server
         # Without any gradient of a table, `apply` says which one is missing.
-        if not _is_separable(optimizer) or (
-            self._tables and all(g is None for g in of_tables)
+        if (
+            all(g is None for g in of_tables)
+            or row_optimizers.is_unfused(optimizer)
+            or any(table.optimizer is not None for table in self._tables)
+            or not attempt.covers(by_server, self._tables)
         ):
-            with _Counting(optimizer, 1):
-                optimizer.apply(
-                    [*gradients, *of_tables], [*dense.variables, *self._tables]
-                )
+            return None
+        return by_server
+
+    def _update_by_server(
+        self,
+        attempt: UpdateAttempt | None,
+        by_server: ByServer,
+        of_tables: list[Any],
+        hyper: State,
+    ) -> None:
+        """Sends each server its gradients, and `hyper`, the values of `_hyper`.
+
+        A server updates its dense weights after it has committed its tables.
+        """
+        gradients = {
+            device: [_shaped(gradient, v.shape) for gradient, v in pairs]
+            for device, pairs in by_server.items()
+        }
+        cargo = {
+            device: tf.nest.flatten([hyper, own], expand_composites=True)
+            for device, own in gradients.items()
+        }
+
+        def update_dense(device: str, *sent: tf.Tensor) -> list[tf.Tensor]:
+            if device not in by_server:
+                return []
+            own_hyper, own = tf.nest.pack_sequence_as(
+                [hyper, gradients[device]], sent, expand_composites=True
+            )
+            if own:
+                variables = [v for _, v in by_server[device]]
+                self._apply(own, variables, own_hyper)
+            if device == self._counter.device:
+                self._counter.assign_add(1)
+            return []
+
+        if attempt is None:
+            run_all(
+                [
+                    Job(device, functools.partial(update_dense, device), sent)
+                    for device, sent in cargo.items()
+                ]
+            )
             return
-        trains_dense = any(g is not None for g in gradients)
-        # Tables first: a step that a table rejects must not change dense weights.
-        applied = []
-        if self._tables:
-            counting = _Counting(optimizer, int(not trains_dense))
-            with counting:
-                optimizer.apply(of_tables, self._tables)
-            applied = counting.counted
-        with tf.control_dependencies(applied):
-            parts = dense.sent(gradients)
-        for i, (device, *given) in enumerate(parts, 1):
-            # All calls see the same number of iterations.
-            steps = int(i == len(parts))
-            with (
-                tf.device(device),
-                tf.control_dependencies(applied),
-                _Counting(optimizer, steps),
-            ):
-                optimizer.apply(*given)
+        with attempt.making(cargo):
+            self._apply(of_tables, self._tables, hyper)
+        attempt.then(update_dense)
+
+    def _apply(
+        self, gradients: list[Any], variables: list[Any], hyper: State
+    ) -> None:
+        """Calls `apply` without reading or changing variables of `_hyper`."""
+        mapping = [*zip(self._hyper, hyper, strict=True)]
+        optimizer = self._model.optimizer
+
+        def apply() -> None:
+            with _Counting(optimizer, 0, mapping):
+                optimizer.apply(gradients, variables)
+
+        # Keras updates weights in the thread of the caller, not in the replica's.
+        with _Passing(mapping):
+            _on_replica(apply)
 
     def _test_batch(self, batch: Any, metrics: State) -> State:
         return self.forward(batch, metrics, training=False)[1]
 
     def _push(self, batches: Any, steps: Any, updates: Any) -> State:
         model, tables = self._model, self._tables
-        values = self._dense.read()
+        values = self._dense.values(run_all(self._dense.reads()))
 
         def gradients_of(batch: Any, metrics: State) -> tuple[Any, ...]:
             metrics, gradients, of_tables = self._gradients(
@@ -170,11 +254,11 @@ class ScheduledStep(TrainingStep):
 
         def batch_step(read: Read, number: tf.Tensor, state: Any) -> Any:
             metrics, sums, any_made = state
-            make = self._once(updates, number)
+            attempt, _ = self._begin(updates, number, ServerWeights([]))
             metrics, gradients, of_tables = _on_replica(
                 gradients_of, read(), metrics
             )
-            made = make(lambda: _on_replica(update_tables, of_tables))
+            made = _once(attempt, lambda: _on_replica(update_tables, of_tables))
             # If the update was made before, the sums may be applied already.
             sums = [
                 tf.where(made, total + gradient, total)
@@ -204,12 +288,39 @@ class ScheduledStep(TrainingStep):
         return metrics
 
 
+def _once(
+    attempt: UpdateAttempt | None, update: Callable[[], Any]
+) -> tf.Tensor:
+    """Calls `update` unless its update was made; returns whether it was called."""
+
+    def make() -> tf.Tensor:
+        update()
+        return tf.constant(True)
+
+    if attempt is None:
+        return make()
+    return attempt.once(make, lambda: tf.constant(False))
+
+
+def _shaped(gradient: Any, shape: tf.TensorShape) -> Any:
+    """Returns a gradient of a weight, with a shape that can be packed."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            tf.ensure_shape(gradient.values, [None, *shape[1:]]),
+            gradient.indices,
+            tf.constant(shape, tf.int32),
+        )
+    return tf.ensure_shape(gradient, shape)
+
+
 def _is_separable(optimizer: keras.optimizers.Optimizer) -> bool:
     """Whether one call of `apply` equals calls for parts of the variables."""
     if (
         optimizer.global_clipnorm
         or optimizer.use_ema
         or optimizer.gradient_accumulation_steps
+        # Each call advances its product.
+        or isinstance(optimizer, keras.optimizers.Nadam)
     ):
         return False
     known = {TableOptimizer, *keras.optimizers.Optimizer.__mro__}
@@ -251,6 +362,12 @@ def _each(
 class _Passing(keras.StatelessScope):
     """Replaces values of variables; updates are made as without the scope."""
 
+    def __init__(self, mapping: Mapping = (), **options: Any):
+        super().__init__(**options)
+        for replaced in mapping:
+            # Unlike the constructor, this ignores the shape of a table's value.
+            super().add_update(replaced)
+
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         """Makes an update immediately."""
         variable, value = update
@@ -263,11 +380,14 @@ class _Counting(_Passing):
     Keras reads and then writes it, which would lose counts of other workers.
     """
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer, steps: Any):
-        super().__init__()
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        steps: Any,
+        mapping: Mapping = (),
+    ):
+        super().__init__(mapping)
         self._steps = steps
-        # Operations that run after the update of a call.
-        self.counted: list[tf.Operation] = []
         self._counter = _private.raw_iterations(optimizer)
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
@@ -275,7 +395,5 @@ class _Counting(_Passing):
         variable, _ = update
         if variable is not self._counter:
             super().add_update(update)
-        elif isinstance(self._steps, int) and self._steps == 0:
-            self.counted.append(tf.no_op())
-        else:
+        elif not isinstance(self._steps, int) or self._steps:
             variable.value.assign_add(tf.cast(self._steps, variable.dtype))

@@ -127,3 +127,35 @@ def test_refuses_other_numbers_of_parts():
         packing.unpack(tf.zeros([1, 3], tf.int64), [[spec]] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="not a multiple"):
         packing.pack([[tf.zeros(1)], [tf.zeros(1), tf.zeros(1)]])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "alone"),
+    [
+        ([], []),
+        ([[None], [None]], []),
+        ([[None, 3]], [0]),
+        ([[None], [None, 3], [], [2, 4]], [1]),
+        ([[None, 3], [None], [None, 2]], []),
+    ],
+)
+def test_rows_of_one_table_are_not_packed(shapes, alone):
+    given = [
+        np.full([5 if size is None else size for size in shape], i, np.float32)
+        for i, shape in enumerate(shapes)
+    ]
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(shape, tf.float32) for shape in shapes],
+        autograph=False,
+    )
+    def both(*tensors):
+        parcel = packing.Parcel.of(tensors)
+        assert [*parcel.rows] == alone
+        assert (parcel.packed is None) == (len(alone) == len(shapes))
+        found = parcel.unpack()
+        assert [x.shape.as_list() for x in found] == shapes
+        return found
+
+    for x, expected in zip(both(*given), given, strict=True):
+        np.testing.assert_array_equal(x, expected)

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import re
 import time
 from unittest import mock
@@ -133,6 +134,51 @@ def test_what_an_attempt_has_committed_is_not_made_again(logs):
     commit_on_one(attempt)
     assert step(0) == 0
     assert values(table) == [1.0] * 8
+
+
+def test_cargo_is_used_on_each_device_once_its_tables_are_updated(logs):
+    table, optimizer = make_table(), wrap(keras.optimizers.SGD(1.0))
+    weights = {device: tf.Variable(0.0) for device in logs._logs}
+
+    @tf.function(autograph=False)
+    def step(update, value):
+        attempt = logs.begin(update, tf.constant(0, tf.int64))
+        assert attempt.covers(weights, [table])
+        gradient = tf.IndexedSlices(
+            tf.fill([8, 2], value), IDS, tf.constant([-1, 2])
+        )
+        with attempt.making({d: [2.0 - value, value] for d in weights}):
+            optimizer.apply([gradient], [table])
+
+        def function(device, added, *_):
+            weights[device].assign_add(added)
+
+        attempt.then(function)
+
+    for update, value in ((0, -1.0), (0, -1.0), (1, np.nan)):
+        with contextlib.ExitStack() as stack:
+            if np.isnan(value):
+                stack.enter_context(
+                    pytest.raises(tf.errors.InvalidArgumentError)
+                )
+            step(tf.constant(update, tf.int64), value)
+        assert values(table) == [1.0] * 8 and int(table.step) == 1
+        assert [float(w) for w in weights.values()] == [3.0] * len(weights)
+    attempt = begin(logs, 2)
+    for part in range(3):
+        stage(table, attempt, part)
+    commit_on_one(attempt)
+    step(tf.constant(2, tf.int64), -1.0)
+    assert values(table) == [2.0] * 8
+    assert [float(w) for w in weights.values()] == [3.0] * len(weights)
+
+
+def test_an_attempt_covers_devices_with_logs():
+    attempt = begin(UpdateLogs(DEVICES[2:]), 0)
+    (device,) = attempt.logs
+    assert attempt.covers([device], [])
+    assert not attempt.covers([device, "/job:ps/task:7/device:CPU:0"], [])
+    assert not attempt.covers([], [make_table()])
 
 
 def test_an_optimizer_without_tables_makes_no_update_of_them(logs):

@@ -1,5 +1,8 @@
 """Programs of fit_test.py on schedule, in the process of fit_programs.py."""
 
+import re
+from unittest import mock
+
 import keras
 import pytest
 import tensorflow as tf
@@ -146,3 +149,65 @@ def rejected_steps_change_nothing():
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
     assert (layer.table.export().rows.numpy() == rows).all()
     assert int(made.optimizer.iterations.numpy()) == 8
+
+
+def few_tensors_are_sent():
+    """Counts the tensors that a step sends to and from each server."""
+    graphs, loop = [], tf.while_loop
+
+    def looped(*arguments):
+        result = loop(*arguments)
+        graphs.append(tf.compat.v1.get_default_graph().as_graph_def())
+        return result
+
+    # Gradients of one table are not packed, and rows of each lookup.
+    for tables, there, back in ((1, 4, 4), (2, 4, 6)):
+        with STRATEGY.scope():
+            ids = keras.Input((None,), dtype="int64")
+            layers = [
+                lodestar.layers.DynamicEmbedding(4, combiner="sum")
+                for _ in range(tables)
+            ]
+            outputs = keras.ops.concatenate([x(ids) for x in layers], -1)
+            outputs = keras.layers.Dense(3)(outputs)
+            made = keras.Model(ids, keras.layers.Dense(1)(outputs))
+            made.compile(lodestar.optimizers.Adam(0.1), "mse")
+        batch = tf.ones([8, 2], tf.int64), tf.ones([8, 1])
+        with mock.patch.object(tf, "while_loop", looped):
+            fit(
+                made,
+                lambda _, b=batch: tf.data.Dataset.from_tensors(b).repeat(),
+                steps_per_epoch=2,
+                verbose=0,
+            )
+        sent = sent_tensors(graphs.pop())
+        for server in range(2):
+            # The number of the update, ids of each lookup, and gradients.
+            assert len(sent["", server]) == there, sent
+            # Dense weights, lookups, and whether the update is staged.
+            assert len(sent[server, ""]) == back, sent
+        assert len(sent) == 4, sent
+
+
+def sent_tensors(graph):
+    """Returns the tensors between processes in the body of a loop."""
+    (body,) = (
+        f for f in graph.library.function if "while_body" in f.signature.name
+    )
+
+    def place(node):
+        if node.op == "ReadVariableOp":  # placed where the variable is
+            return "variable"
+        server = re.search("job:ps.*task:([0-9]+)", node.device)
+        return int(server[1]) if server else ""
+
+    places = {node.name: place(node) for node in body.node_def}
+    sent = {}
+    for node in body.node_def:
+        here = places[node.name]
+        for tensor in node.input:
+            source = places.get(tensor.partition(":")[0], here)
+            on_server = source == "variable" and here != ""
+            if source != here and not on_server and tensor[0] != "^":
+                sent.setdefault((source, here), set()).add(tensor)
+    return sent
