@@ -270,6 +270,60 @@ def test_an_input_with_the_name_of_the_labels(tmp_path):
     assert_close(numbers(found), {"error": wanted})
 
 
+@pytest.mark.parametrize(
+    "export", [lodestar.export.save, lodestar.export.save_plain]
+)
+def test_string_requests(export, tmp_path):
+    columns = [
+        lodestar.data.Column.label("click"),
+        lodestar.data.Column.sparse("word", encoding="hash"),
+    ]
+    inputs = lodestar.data.Schema(columns).inputs()
+    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(inputs["word"])
+    model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(rows))
+    model.layers[1].table.lookup(
+        lodestar.hash_ids(["red", "green"], column="word"), training=True
+    )
+    error = keras.metrics.MeanSquaredError()
+    evaluate = evaluate_of(
+        model,
+        tmp_path,
+        "padded",
+        export,
+        padding_id="",
+        metrics={"error": error},
+    )
+    words = tf.constant([["red", "green"], ["red", ""], ["", ""], ["?", ""]])
+    found = numbers(evaluate(word=words, labels=tf.constant(CLICKS)))
+    ids = lodestar.hash_ids(["red", "green", "red", "?"], column="word")
+    ids = tf.RaggedTensor.from_row_lengths(ids, [2, 1, 0, 1])
+    wanted = expected(error, CLICKS, model({"word": ids}))
+    assert_close(found, {"error": wanted})
+
+
+def test_a_model_with_given_inputs(tmp_path):
+    class Scorer(keras.Model):
+        def call(self, x):
+            return keras.ops.sum(x["a"], axis=1)
+
+    error = keras.metrics.MeanSquaredError()
+    evaluate = evaluate_of(
+        Scorer(),
+        tmp_path,
+        inputs={
+            "a": tf.TensorSpec([None, 2]),
+            "b": tf.TensorSpec([None], tf.int64),
+        },
+        metrics={"error": error},
+    )
+    found = evaluate(
+        a=tf.constant([[1.0, 2.0], [3.0, 4.0]]),
+        b=tf.constant([1, 2], tf.int64),
+        labels=tf.constant([3.0, 6.0]),
+    )
+    assert numbers(found) == {"error": 0.5}
+
+
 def test_an_empty_batch(model, tmp_path):
     metrics = {"auc": AUC(), "error": keras.metrics.MeanSquaredError()}
     evaluate = evaluate_of(model, tmp_path, metrics=metrics)
