@@ -61,7 +61,7 @@ class Follower(SharedResource):
         }
         vocabularies = {layer.name: layer for layer in lookups.values()}
         self._attributes: dict[str, Any] = {
-            "folder": os.path.abspath(local_path(folder)),
+            "folder": os.path.abspath(local_path(folder, "follow")),
             "poll_seconds": _check_seconds(poll_seconds),
             "tables": list(contents.tables),
             "weights": list(weights),

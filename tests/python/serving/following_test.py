@@ -551,7 +551,8 @@ def test_the_exporting_model_is_unchanged(trainer):
         ),
         ({"poll_seconds": 0}, "`poll_seconds` must be a number of seconds"),
         ({"poll_seconds": "1"}, "`poll_seconds` must be a number of seconds"),
-        ({"follow": "gs://x/y"}, "must be a folder of a local or mounted"),
+        ({"follow": "gs://x/y"}, "`follow` must be a folder of a local or"),
+        ({"follow": ""}, "`follow` must be the path of a folder"),
     ],
 )
 def test_invalid_options(trainer, tmp_path, options, message):
