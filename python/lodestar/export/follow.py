@@ -197,8 +197,9 @@ def _check_contents(contents: ModelContents) -> None:
     for key, table in contents.tables.items():
         if len(table.parts) != 1 or table.parts[0].device is not None:
             raise ValueError(
-                f"`follow` needs tables in host memory, but the table {key!r} "
-                f"is on {[part.device for part in table.parts]}. Serve it with "
+                "`follow` needs tables without `devices`, in host memory, but "
+                f"the table {key!r} is on "
+                f"{[part.device for part in table.parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
     for key, table in contents.id_tables.items():
