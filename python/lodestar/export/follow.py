@@ -190,6 +190,16 @@ def _crc32c(data: bytes) -> int:
         return snapshot_ops.file_crc(file.name).crc32c
 
 
+def check_outside(folder: StrPath, path: StrPath) -> None:
+    """Raises ValueError if an export to `path` would delete the snapshots."""
+    inner, outer = os.path.realpath(folder), os.path.realpath(path)
+    if os.path.commonpath([inner, outer]) == outer:
+        raise ValueError(
+            f"`follow`={os.fspath(folder)!r} must be outside of "
+            f"`path`={os.fspath(path)!r}, which the next export replaces."
+        )
+
+
 def _check_contents(contents: ModelContents) -> None:
     """Raises ValueError unless snapshots can replace all contents."""
     if not contents.tables:

@@ -562,6 +562,16 @@ def test_invalid_options(trainer, tmp_path, options, message):
     assert not (tmp_path / "m").exists()
 
 
+def test_snapshots_inside_the_export_are_refused(trainer, tmp_path):
+    # The next export would delete them.
+    path = tmp_path / "m"
+    (tmp_path / "link").symlink_to(path)
+    for follow in (path, path / "snapshots", tmp_path / "link" / "snapshots"):
+        with pytest.raises(ValueError, match="must be outside of `path`="):
+            lodestar.export.save(trainer.model, path, follow=follow)
+    lodestar.export.save(trainer.model, path, follow=tmp_path / "mine")
+
+
 def test_models_whose_content_cannot_be_followed(tmp_path):
     model = MutableIds()
     model(tf.constant(["a"]))
