@@ -244,7 +244,7 @@ def _first_elements(part: Any, count: int = 3) -> str:
     texts = [
         tf.compat.as_str_any(element) for element in elements[:count].tolist()
     ]
-    return " ".join(texts + ["..."] * (elements.size > count))
+    return ", ".join(texts + ["..."] * (elements.size > count))
 
 
 def after(check: Any, tensor: tf.Tensor) -> tf.Tensor:

@@ -84,11 +84,11 @@ def test_an_eager_check_has_its_own_message():
         return refused(lambda: assert_true(tf.constant(False), message))
 
     assert check("`x` must be 1, got", tf.constant([2, 3])) == (
-        "`x` must be 1, got 2 3"
+        "`x` must be 1, got 2, 3"
     )
     assert (
         check("got", tf.range(4), "in", tf.constant("é"))
-        == "got 0 1 2 ... in é"
+        == "got 0, 1, 2, ... in é"
     )
     assert assert_true(tf.constant(True), ["no"]) is None
 
@@ -108,7 +108,7 @@ CHECKS_OF_TENSORS = {
         np.array([[3, 10]])
     ),
     "[0, 3), got 5": lambda: lodestar.ragged.csr_to_sparse([7], [5], [0, 1], 3),
-    "a row has a column twice; rows and columns: 0 1": lambda: (
+    "a row has a column twice; rows and columns: 0, 1": lambda: (
         lodestar.ragged.csr_to_sparse([7, 8], [1, 1], [0, 2], 3)
     ),
     "out of its dense_shape": lambda: lodestar.EmbeddingVariable(2).lookup(

@@ -255,7 +255,7 @@ def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
     """Returns `value`, or the optimizer with that name or config."""
     text = (
         f"`{name}`={value!r} is not a Keras optimizer, nor the name or config "
-        "of one, such as 'adam'"
+        "of one, such as 'adam' or 'RowWiseAdagrad'"
     )
     if value is None:  # Keras returns None for None
         raise ValueError(f"{text}.")

@@ -61,7 +61,7 @@ class Follower(SharedResource):
         }
         vocabularies = {layer.name: layer for layer in lookups.values()}
         self._attributes: dict[str, Any] = {
-            "folder": os.path.abspath(local_path(folder)),
+            "folder": os.path.abspath(local_path(folder, "follow")),
             "poll_seconds": _check_seconds(poll_seconds),
             "tables": list(contents.tables),
             "weights": list(weights),
@@ -190,6 +190,16 @@ def _crc32c(data: bytes) -> int:
         return snapshot_ops.file_crc(file.name).crc32c
 
 
+def check_outside(folder: StrPath, path: StrPath) -> None:
+    """Raises ValueError if an export to `path` would delete the snapshots."""
+    inner, outer = os.path.realpath(folder), os.path.realpath(path)
+    if os.path.commonpath([inner, outer]) == outer:
+        raise ValueError(
+            f"`follow`={os.fspath(folder)!r} must be outside of "
+            f"`path`={os.fspath(path)!r}, which the next export replaces."
+        )
+
+
 def _check_contents(contents: ModelContents) -> None:
     """Raises ValueError unless snapshots can replace all contents."""
     if not contents.tables:
@@ -197,8 +207,9 @@ def _check_contents(contents: ModelContents) -> None:
     for key, table in contents.tables.items():
         if len(table.parts) != 1 or table.parts[0].device is not None:
             raise ValueError(
-                f"`follow` needs tables in host memory, but the table {key!r} "
-                f"is on {[part.device for part in table.parts]}. Serve it with "
+                "`follow` needs tables without `devices`, in host memory, but "
+                f"the table {key!r} is on "
+                f"{[part.device for part in table.parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
     for key, table in contents.id_tables.items():

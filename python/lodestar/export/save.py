@@ -20,7 +20,7 @@ from lodestar.export import (
 )
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
-from lodestar.export.follow import Follower
+from lodestar.export.follow import Follower, check_outside
 
 
 def save(
@@ -100,9 +100,10 @@ def save(
             with the encoding `"hash"` or `"hex"`. If False, they hold ids that
             the client computes with
             `lodestar.hash_ids(strings, column=hash_as or name)`.
-        follow: Path to a snapshot folder, on the machine that serves. Any
-            server with the op library then serves the rows and weights of the
-            newest version, without another export; each call sees one version.
+        follow: Path to a snapshot folder, on the machine that serves, but not
+            inside `path`, which the next export replaces. Any server with the
+            op library then serves the rows and weights of the newest version,
+            without another export; each call sees one version.
             The environment variable `LODESTAR_SNAPSHOTS` overrides the path.
             While the folder is missing or empty, the exported content is
             served. The signature `refresh` loads the newest version and returns
@@ -142,6 +143,7 @@ def save(
     if follow is not None:
         if from_rows:
             raise ValueError("`from_rows` and `follow` cannot be combined.")
+        check_outside(follow, path)
         follower = Follower(
             model, contents, follow, poll_seconds, own_inputs.schema
         )

@@ -67,6 +67,11 @@ def _sgd(optimizer: keras.optimizers.SGD, step: Step) -> _Rule:
 
 def _adagrad(optimizer: keras.optimizers.Adagrad, step: Step) -> _Rule:
     initial = optimizer.initial_accumulator_value
+    if not initial >= 0:  # rows would become NaN
+        raise ValueError(
+            f"`initial_accumulator_value` of {optimizer.name} must be at least "
+            f"0, got {initial!r}."
+        )
     return "adagrad", [initial], {"epsilon": optimizer.epsilon}
 
 

@@ -44,14 +44,16 @@ _MAX_MANIFEST_BYTES = 1 << 30
 _PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
-def local_path(path: StrPath) -> str:
+def local_path(path: StrPath, name: str = "path") -> str:
     """Returns `path` as a string; raises ValueError unless it is local."""
     text = os.fspath(path)
     if not isinstance(text, str) or not text:
-        raise ValueError(f"`path` must be the path of a folder, got {path!r}.")
+        raise ValueError(
+            f"`{name}` must be the path of a folder, got {path!r}."
+        )
     if "://" in text:
         raise ValueError(
-            "`path` must be a folder of a local or mounted file system, since "
+            f"`{name}` must be a folder of a local or mounted file system, since "
             f"snapshots need fsync and an atomic rename, got {text!r}. "
             "lodestar.snapshot.copy copies versions to and from other file "
             "systems."

@@ -95,7 +95,7 @@ LOOKUPS = {
     ),
     "weights of other splits": (
         {"ids": PAIRS, "weights": ragged([[1.0, 2.0], [3.0]])},
-        r"row_splits of axis 1; weights:'\s0, 2, 3\sb'ids:'\s0, 1, 3",
+        "row_splits of axis 1; weights: 0, 2, 3 ids: 0, 1, 3",
     ),
     "weights of other indices": (
         {

@@ -297,6 +297,24 @@ def test_a_new_optimizer_replaces_the_slots():
         assert {slot.shape[1] for slot in slots.values()} == {width}
 
 
+@pytest.mark.parametrize("kind", ["Adagrad", "RowWiseAdagrad"])
+@pytest.mark.parametrize("value", [-1.0, float("nan")])
+def test_accumulators_below_0_are_refused(kind, value):
+    t = make(2)
+    t.lookup([1], training=True)
+    before = t.export().rows
+    optimizer = getattr(lodestar.optimizers, kind)(
+        0.1, initial_accumulator_value=value
+    )
+    gradient = slices(np.array([1]), np.ones([1, 2], np.float32))
+    with pytest.raises(
+        ValueError,
+        match=f"`initial_accumulator_value` .* at least 0, got {value}",
+    ):
+        optimizer.apply([gradient], [t])
+    np.testing.assert_array_equal(t.export().rows, before)
+
+
 def test_a_subclass_with_its_own_update_is_refused():
     class Half(RowWiseAdagrad):
         def update_step(self, gradient, variable, learning_rate):

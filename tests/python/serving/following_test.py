@@ -553,7 +553,8 @@ def test_the_exporting_model_is_unchanged(trainer):
         ),
         ({"poll_seconds": 0}, "`poll_seconds` must be a number of seconds"),
         ({"poll_seconds": "1"}, "`poll_seconds` must be a number of seconds"),
-        ({"follow": "gs://x/y"}, "must be a folder of a local or mounted"),
+        ({"follow": "gs://x/y"}, "`follow` must be a folder of a local or"),
+        ({"follow": ""}, "`follow` must be the path of a folder"),
     ],
 )
 def test_invalid_options(trainer, tmp_path, options, message):
@@ -561,6 +562,16 @@ def test_invalid_options(trainer, tmp_path, options, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         lodestar.export.save(trainer.model, tmp_path / "m", **options)
     assert not (tmp_path / "m").exists()
+
+
+def test_snapshots_inside_the_export_are_refused(trainer, tmp_path):
+    # The next export would delete them.
+    path = tmp_path / "m"
+    (tmp_path / "link").symlink_to(path)
+    for follow in (path, path / "snapshots", tmp_path / "link" / "snapshots"):
+        with pytest.raises(ValueError, match="must be outside of `path`="):
+            lodestar.export.save(trainer.model, path, follow=follow)
+    lodestar.export.save(trainer.model, path, follow=tmp_path / "mine")
 
 
 def test_models_whose_content_cannot_be_followed(tmp_path):

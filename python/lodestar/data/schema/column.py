@@ -246,7 +246,9 @@ class Column:
             dtype: `"float"` or `"uint64"`.
             **options: Other attributes of a `Column`.
         """
-        return cls(name, "dense", dtype=dtype, shape=tuple(shape), **options)
+        if isinstance(shape, Iterable):  # others are refused with a message
+            shape = tuple(shape)
+        return cls(name, "dense", dtype=dtype, shape=shape, **options)
 
     @classmethod
     def sparse(

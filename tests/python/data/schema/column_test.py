@@ -18,6 +18,7 @@ def test_defaults():
     for field in "hash_as", "fill_value", "separator", "unit", "positive":
         assert getattr(column, field) is None
     assert Column.dense("I").shape == (1,)
+    assert Column.dense("I", iter([2, 3])).shape == (2, 3)
     assert Column.dense("I").dtype == "float"
     assert Column.label("y").dtype == "uint64"
 
@@ -54,6 +55,10 @@ def test_a_missing_value_is_an_error():
         (lambda: Column(7, "sparse"), "must be a non-empty string, got 7"),
         (lambda: Column("a", "scalar"), "`kind` must be one .*, got 'scalar'"),
         (lambda: Column("a", "sparse", shape=(2,)), "only a dense column has"),
+        (
+            lambda: Column.dense("a", 2),
+            "`shape` must be a list of positive integers, .*, got 2",
+        ),
         (lambda: Column("a", "dense", size=2), "only a one-hot column has"),
         (lambda: Column("a", "label", wide=True), "can be `wide`"),
         (
