@@ -160,13 +160,13 @@ def few_tensors_are_sent():
         graphs.append(tf.compat.v1.get_default_graph().as_graph_def())
         return result
 
-    # Gradients of one table are not packed, and rows of each lookup.
-    for tables, there, back in ((1, 4, 4), (2, 4, 6)):
+    # Wide rows of each lookup, and wide gradients of one table, are not packed.
+    for dims, there, back in (([4], 3, 3), ([128], 4, 4), ([128] * 2, 4, 6)):
         with STRATEGY.scope():
             ids = keras.Input((None,), dtype="int64")
             layers = [
-                lodestar.layers.DynamicEmbedding(4, combiner="sum")
-                for _ in range(tables)
+                lodestar.layers.DynamicEmbedding(dim, combiner="sum")
+                for dim in dims
             ]
             outputs = keras.ops.concatenate([x(ids) for x in layers], -1)
             outputs = keras.layers.Dense(3)(outputs)
