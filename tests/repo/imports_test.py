@@ -60,7 +60,7 @@ _PACKAGES = {
     ),
     "train": (
         *("callbacks", "data", "data.open_dataset", "data.schema"),
-        *("embedding", "ops", "optimizers", "snapshot"),
+        *("embedding", "optimizers", "snapshot"),
     ),
     "paddle.train_from_dataset": ("train",),
     "testing": (),
