@@ -45,14 +45,18 @@ def unpack(
     ]
 
 
+# Bytes of a row from which its copies cost more than a message, as measured.
+_WIDE = 512
+
+
 class Parcel(NamedTuple):
     """Tensors on their way to another process, in as few messages as is cheap.
 
-    Small tensors share a message, because each message costs more than their copies.
-    The rows or gradients of a table have their own, because copies cost more.
+    Tensors share a message, because a message costs more than copies of most tensors.
+    Wide rows of a table have their own.
 
     Attributes:
-        packed: The small tensors, as `pack` returns them; None without any.
+        packed: Tensors that `pack` has packed; None without any.
         specs: Their specs.
         rows: The other tensors, by index.
     """
@@ -64,23 +68,22 @@ class Parcel(NamedTuple):
     @classmethod
     def of(cls, tensors: Sequence[tf.Tensor]) -> "Parcel":
         """Packs tensors with known dimensions apart from the first."""
-        rows = {i: x for i, x in enumerate(tensors) if _are_rows(x)}
-        # A message costs as much as the copies of rows of several small tables.
+        rows = {i: x for i, x in enumerate(tensors) if _are_wide_rows(x)}
         if len(rows) > 1:
             rows = {}
-        small = [x for i, x in enumerate(tensors) if i not in rows]
+        others = [x for i, x in enumerate(tensors) if i not in rows]
         return cls(
-            pack([small]) if small else None,
-            [tf.TensorSpec(x.shape, x.dtype) for x in small],
+            pack([others]) if others else None,
+            [tf.TensorSpec(x.shape, x.dtype) for x in others],
             rows,
         )
 
     def unpack(self) -> list[tf.Tensor]:
         """Returns the tensors, on the device in scope."""
-        small: list[tf.Tensor] = []
+        others: list[tf.Tensor] = []
         if self.packed is not None:
-            (small,) = unpack(self.packed, [self.specs])
-        tensors = iter(small)
+            (others,) = unpack(self.packed, [self.specs])
+        tensors = iter(others)
         return [
             _moved(self.rows[i]) if i in self.rows else next(tensors)
             for i in range(len(self.specs) + len(self.rows))
@@ -93,8 +96,13 @@ def _moved(rows: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(rows, rows.shape)
 
 
-def _are_rows(tensor: tf.Tensor) -> bool:
-    return tensor.shape.rank > 1 and tensor.shape[0] is None
+def _are_wide_rows(tensor: tf.Tensor) -> bool:
+    shape = tensor.shape
+    return (
+        shape.rank > 1
+        and shape[0] is None
+        and math.prod(shape[1:]) * tensor.dtype.size >= _WIDE
+    )
 
 
 def words(specs: Sequence[tf.TensorSpec], counts: tf.Tensor) -> tf.Tensor:

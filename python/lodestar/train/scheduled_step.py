@@ -308,7 +308,7 @@ def _shaped(gradient: Any, shape: tf.TensorShape) -> Any:
         return tf.IndexedSlices(
             tf.ensure_shape(gradient.values, [None, *shape[1:]]),
             gradient.indices,
-            tf.constant(shape, tf.int32),
+            tf.constant(list(shape), tf.int32),
         )
     return tf.ensure_shape(gradient, shape)
 

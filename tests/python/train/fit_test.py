@@ -47,6 +47,10 @@ def test_a_rejected_step_changes_nothing(run):
     run("rejected_steps_change_nothing", of="schedule_programs")
 
 
+def test_servers_equal_one_process(run):
+    run("servers_equal_one_process", of="schedule_programs")
+
+
 def test_few_tensors_are_sent(run):
     run("few_tensors_are_sent", of="schedule_programs")
 

@@ -1,9 +1,12 @@
 """Programs of fit_test.py on schedule, in the process of fit_programs.py."""
 
+import contextlib
+import functools
 import re
 from unittest import mock
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from fit_programs import COORDINATOR, DATA, STRATEGY, model
@@ -151,6 +154,47 @@ def rejected_steps_change_nothing():
     assert int(made.optimizer.iterations.numpy()) == 8
 
 
+def servers_equal_one_process():
+    """Trains a table, sparse and dense gradients with several optimizers."""
+    batches = tf.reshape(tf.range(64, dtype=tf.int64) % 11, [32, 2])
+    labels = tf.cast(tf.reduce_sum(batches, 1, keepdims=True), tf.float32)
+    data = tf.data.Dataset.from_tensor_slices((batches, labels)).batch(8)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+
+    def train(scope, fit, optimizer):
+        with scope:
+            ids = keras.Input((2,), dtype="int64")
+            layer = lodestar.layers.DynamicEmbedding(
+                4, embeddings_initializer="ones", combiner="sum"
+            )
+            starts = keras.initializers.GlorotUniform(seed=3)
+            sparse = keras.layers.Embedding(11, 4, starts)(ids)
+            x = layer(ids) + keras.ops.sum(sparse, 1)
+            x = keras.layers.Dense(3, kernel_initializer=starts)(x)
+            x = keras.layers.Dense(1, kernel_initializer=starts)(x)
+            made = keras.Model(ids, x)
+            made.compile(optimizer(), "mse")
+        fit(made, data, epochs=2, verbose=0)
+        assert int(made.optimizer.iterations.numpy()) == 8
+        dense = [v.numpy() for v in made.weights if v is not layer.table]
+        return [layer(batches).numpy(), *dense]
+
+    for optimizer in (
+        lambda: lodestar.optimizers.Adam(schedule),
+        lambda: lodestar.optimizers.Adagrad(0.1, clipnorm=0.5),
+        lambda: lodestar.optimizers.SGD(0.01, global_clipnorm=0.5),
+        lambda: lodestar.optimizers.wrap(keras.optimizers.Nadam(0.1)),
+    ):
+        alone = train(contextlib.nullcontext(), keras.Model.fit, optimizer)
+        ours = train(
+            STRATEGY.scope(),
+            functools.partial(fit, steps_per_round=1),
+            optimizer,
+        )
+        for a, b in zip(ours, alone, strict=True):
+            np.testing.assert_allclose(a, b, 1e-4, 1e-5)
+
+
 def few_tensors_are_sent():
     """Counts the tensors that a step sends to and from each server."""
     graphs, loop = [], tf.while_loop
@@ -160,13 +204,13 @@ def few_tensors_are_sent():
         graphs.append(tf.compat.v1.get_default_graph().as_graph_def())
         return result
 
-    # Gradients of one table are not packed, and rows of each lookup.
-    for tables, there, back in ((1, 4, 4), (2, 4, 6)):
+    # Wide rows of each lookup, and wide gradients of one table, are not packed.
+    for dims, there, back in (([4], 3, 3), ([128], 4, 4), ([128] * 2, 4, 6)):
         with STRATEGY.scope():
             ids = keras.Input((None,), dtype="int64")
             layers = [
-                lodestar.layers.DynamicEmbedding(4, combiner="sum")
-                for _ in range(tables)
+                lodestar.layers.DynamicEmbedding(dim, combiner="sum")
+                for dim in dims
             ]
             outputs = keras.ops.concatenate([x(ids) for x in layers], -1)
             outputs = keras.layers.Dense(3)(outputs)
