@@ -8,6 +8,8 @@ import tensorflow as tf
 DTYPES = ("float16", "bfloat16", "int8")
 _MOST_INT8 = 127
 _SCALE_BYTES = 4
+# Rows that `encode` converts at once.
+_CHUNK = 1 << 16
 # Smaller float32 numbers are subnormal, which threads may flush to zero.
 _SMALLEST_SCALE = 2.0**-126
 
@@ -74,6 +76,19 @@ def encode(rows: tf.Tensor, dtype: str, what: str) -> tf.Tensor:
     It has shape `[N, D]`, or `[N, D + 4]` for int8, whose last columns are the bytes
     of the scale.
     """
+    if not tf.executing_eagerly():
+        return _encode(rows, dtype, what)
+    # In pieces, because the steps in between have as many numbers as the rows.
+    return tf.concat(
+        [
+            _encode(rows[begin : begin + _CHUNK], dtype, what)
+            for begin in range(0, max(1, rows.shape[0]), _CHUNK)
+        ],
+        axis=0,
+    )
+
+
+def _encode(rows: tf.Tensor, dtype: str, what: str) -> tf.Tensor:
     numbers, scales = quantize(rows, dtype, what)
     if scales is None:
         return numbers

@@ -48,6 +48,22 @@ def test_decode_reverts_encode(shape, dtype, in_graph, rng):
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", stored_rows.DTYPES)
+def test_rows_are_encoded_in_pieces(dtype, rng, monkeypatch):
+    rows = tf.constant(random_rows(rng, (10, 3)))
+    want = stored_rows.encode(rows, dtype, "rows")
+    for piece in (1, 3, 5, 10):
+        monkeypatch.setattr(stored_rows, "_CHUNK", piece)
+        np.testing.assert_array_equal(
+            stored_rows.encode(rows, dtype, "rows"), want
+        )
+    bad = tf.concat([rows, [[np.inf, 0, 0]]], 0)
+    monkeypatch.setattr(stored_rows, "_CHUNK", 3)
+    if dtype == "int8":
+        with pytest.raises(ValueError, match="not finite"):
+            stored_rows.encode(bad, dtype, "rows")
+
+
 @pytest.mark.parametrize("row_dtype", ROW_DTYPES)
 @pytest.mark.parametrize("dtype", stored_rows.DTYPES)
 def test_is_smaller(row_dtype, dtype):
