@@ -153,18 +153,19 @@ def test_metrics_are_not_changed_by_the_export(model, tmp_path):
 
 def test_concurrent_calls_do_not_mix(model, tmp_path):
     evaluate = evaluate_of(
-        model, tmp_path, metrics={"positive": keras.metrics.BinaryAccuracy()}
+        model, tmp_path, metrics={"error": keras.metrics.MeanAbsoluteError()}
     )
     wanted = []
+    # Scores are between 0 and 1.
     labels = [
-        tf.constant(np.full((4, 1), i % 2, np.float32)) for i in range(64)
+        tf.constant(np.full((4, 1), i % 2 * 9, np.float32)) for i in range(64)
     ]
     for y in labels:
-        wanted.append(float(evaluate(**RAGGED, labels=y)["positive"]))
+        wanted.append(float(evaluate(**RAGGED, labels=y)["error"]))
     assert len(set(wanted)) == 2
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         found = threads.map(
-            lambda y: float(evaluate(**RAGGED, labels=y)["positive"]), labels
+            lambda y: float(evaluate(**RAGGED, labels=y)["error"]), labels
         )
         assert list(found) == wanted
 
