@@ -20,8 +20,8 @@ State = list[tf.Tensor]  # State of metrics.
 Read = Callable[[], Any]  # Reads a batch.
 # Gradients and weights by server.
 ByServer = dict[str, list[tuple[Any, Any]]]
-# Variables and their values.
-Mapping = Iterable[tuple[keras.Variable, tf.Tensor]]
+# Variables and the values that a step reads instead.
+Given = Iterable[tuple[keras.Variable, tf.Tensor]]
 
 
 class ScheduledStep(TrainingStep):
@@ -56,7 +56,9 @@ class ScheduledStep(TrainingStep):
         rate = optimizer.learning_rate
         iterations = _private.raw_iterations(optimizer)
         self._counter = iterations.value
-        self._hyper = [iterations] + [rate] * isinstance(rate, keras.Variable)
+        self._hyper = [iterations]
+        if isinstance(rate, keras.Variable):
+            self._hyper.append(rate)
         self._read = ServerWeights([*self._dense.variables, *self._hyper])
         self.train = compiled(self._train)
         self.push = compiled(self._push)
@@ -362,7 +364,7 @@ def _each(
 class _Passing(keras.StatelessScope):
     """Replaces values of variables; updates are made as without the scope."""
 
-    def __init__(self, mapping: Mapping = (), **options: Any):
+    def __init__(self, mapping: Given = (), **options: Any):
         super().__init__(**options)
         for replaced in mapping:
             # Unlike the constructor, this ignores the shape of a table's value.
@@ -384,7 +386,7 @@ class _Counting(_Passing):
         self,
         optimizer: keras.optimizers.Optimizer,
         steps: Any,
-        mapping: Mapping = (),
+        mapping: Given = (),
     ):
         super().__init__(mapping)
         self._steps = steps
