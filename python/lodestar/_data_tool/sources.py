@@ -22,6 +22,7 @@ from lodestar.data.sample_columns import (
     take,
 )
 from lodestar.data.schema import Column, Schema
+from lodestar.data.schema.infer import Wanted
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.norm_writer import norm_header
 
@@ -104,8 +105,10 @@ class _DatasetSource(Source):
         **options: Any,
     ):
         if infer is not None:
-            inferred = {n: options.pop(n) for n in INFERRED if n in options}
-            spec = spec or infer(paths, skip=skipped is not None, **inferred)
+            given = {n: options.pop(n) for n in INFERRED if n in options}
+            if spec is None:
+                skip = skipped is not None
+                spec = infer(paths, Wanted(**given), skip=skip).schema
         assert spec is not None
         super().__init__(paths, spec, skipped, on_progress)
         self._dataset = functools.partial(dataset, **options)

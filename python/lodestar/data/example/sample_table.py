@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar.data.example.example_records import first_examples
-from lodestar.data.schema import Schema
-from lodestar.data.schema.infer import infer_schema
+from lodestar.data.schema.infer import Inferred, Wanted, infer_schema
 
 # About a second with 40 features.
 _SAMPLE_ROWS = 5000
@@ -17,15 +16,14 @@ _ARROW_TYPES = {"float_list": pa.float32(), "int64_list": pa.int64()}
 
 
 def infer_examples(
-    paths: Sequence[str], *, skip: bool = False, **options: Any
-) -> Schema:
+    paths: Sequence[str], wanted: Wanted, *, skip: bool = False
+) -> Inferred:
     """Infers the schema of files of tf.Example from the first ones.
 
-    `skip` omits records that are not tf.Examples. See `infer_schema` for the other
-    options.
+    `skip` omits records that are not tf.Examples. See `infer_schema`.
     """
     table = sample_table(paths, _SAMPLE_ROWS, skip=skip)
-    return infer_schema(table, paths[0], **options)
+    return infer_schema(table, paths[0], wanted)
 
 
 @tf.autograph.experimental.do_not_convert

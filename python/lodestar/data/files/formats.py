@@ -16,7 +16,7 @@ from lodestar.data.example.example_dataset import ExampleDataset
 from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.example.sample_table import infer_examples
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import Schema
+from lodestar.data.schema.infer import Inferred, Wanted
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
@@ -43,8 +43,8 @@ class Format:
             that Arrow reads.
         reads: Names of the reading options.
         writes: Names of the writing options.
-        infer: Takes (paths, label=, categorical=, numeric=, na_values=); returns
-            the inferred schema. None if files do not describe their columns.
+        infer: Takes (paths, wanted); returns the inferred schema. None if files do
+            not describe their columns.
         listed: Whether HugeCTR reads several such files through a file list.
     """
 
@@ -54,7 +54,7 @@ class Format:
     dataset: Callable[..., tf.data.Dataset] | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    infer: Callable[..., Schema] | None = None
+    infer: Callable[..., Inferred] | None = None
     listed: bool = False
 
     @property
@@ -65,7 +65,7 @@ class Format:
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
 # Options that replace a schema.
-INFERRED = ("label", "categorical", "numeric", "na_values")
+INFERRED = Wanted._fields
 _TEXT = (*INFERRED, "columns", "delimiter", "encoding")
 
 FORMATS = {

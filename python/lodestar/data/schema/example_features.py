@@ -25,7 +25,7 @@ def type_of(column: Column) -> tf.DType:
 
     string if the values are converted, otherwise the dtype of the column.
     """
-    if column.encoding != "int" or column.positive is not None:
+    if column.encoding != "int" or column.positive:
         return tf.string
     return tf.float32 if column.dtype == "float" else tf.int64
 
@@ -38,7 +38,7 @@ def feature_of(column: Column, dtype: tf.DType) -> Feature:
     """
     if column.num_values is None or dtype != type_of(column):
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-    shape = [1] if column.kind == "label" else list(column.shape)
+    shape = list(column.shape) if column.is_feature else [1]
     if column.missing_is_error:
         return tf.io.FixedLenFeature(shape, dtype)
     default = np.full(shape, column.fill_value or 0, dtype.as_numpy_dtype)
