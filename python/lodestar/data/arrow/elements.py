@@ -510,8 +510,11 @@ def _parse_float(text: str, rounded: bool) -> float | None:
     narrow = float(np.float32(value)) if abs(value) < 1e39 else math.inf
     if math.isinf(narrow):
         return value if math.isinf(value) and "inf" in text.lower() else None
-    # float64 may have rounded a longer number.
-    exact = decimal.Decimal(text) if abs(value) >= EXACT_BELOW[32] else None
-    if rounded or exact is None or exact == decimal.Decimal(narrow):
+    if rounded or abs(value) < EXACT_BELOW[32]:
+        return value
+    # float64 may have rounded digits, but not what it wrote with an exponent.
+    has_exponent = "e" in text.lower()
+    exact = decimal.Decimal(value if has_exponent else text)
+    if exact == decimal.Decimal(narrow):
         return value
     return None if exact == exact.to_integral_value() else value

@@ -47,7 +47,8 @@ def found_float(column: Column, number: float | np.number) -> str:
     text = f"found {number}, expected {expected(column)}"
     if np.isinf(narrow):
         return text
-    return f"{text}, which rounds it to {int(narrow)}{_ROUNDED}"
+    rounded = int(narrow) if abs(narrow) < 2.0**64 else narrow
+    return f"{text}, which rounds it to {rounded}{_ROUNDED}"
 
 
 def expected(column: Column) -> str:

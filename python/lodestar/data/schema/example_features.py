@@ -41,5 +41,6 @@ def feature_of(column: Column, dtype: tf.DType) -> Feature:
     shape = list(column.shape) if column.is_feature else [1]
     if column.missing_is_error:
         return tf.io.FixedLenFeature(shape, dtype)
-    default = np.full(shape, column.fill_value or 0, dtype.as_numpy_dtype)
+    fill = np.nan if column.optional else column.fill_value or 0
+    default = np.full(shape, fill, dtype.as_numpy_dtype)
     return tf.io.FixedLenFeature(shape, dtype, default)

@@ -147,6 +147,13 @@ def _attributes(kind: str, name: str, value: Any) -> dict[str, Any]:
             raise ValueError(
                 f"{name!r} must be one of {', '.join(_LABELS)}, got {found!r}"
             )
+        for key in ("positive", "negative"):
+            texts = attributes.get(key)
+            if any(isinstance(x, bool) for x in (texts, *_list(texts))):
+                raise ValueError(
+                    f"`{key}` of {name!r} must be strings, got {texts!r}; put "
+                    "words such as yes and no in quotes"
+                )
         del attributes["type"]
         attributes["dtype"], attributes["binary"] = _LABELS[found]
     elif kind == "dense":
@@ -178,6 +185,10 @@ def _value(column: Column) -> Any:
         != ("float" if other == "dtype" else _DEFAULTS[other])
     }
     return {key: value, **mapping} if mapping else value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _plain(value: Any) -> Any:
