@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_choice
+from lodestar._checks import after, assert_true, check_choice
 from lodestar.data.schema import Column, Schema
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.csr import to_csr
@@ -193,10 +193,7 @@ class SchemaLayout:
                     is_missing = tf.math.is_nan(values)
                     masks[slot.name] = tf.cast(~is_missing[:, 0], tf.float32)
                     values = tf.where(is_missing, 0.0, values)
-                # Other integer labels may be too large for float32.
-                labels[slot.name] = (
-                    tf.cast(values, tf.float32) if slot.binary else values
-                )
+                labels[slot.name] = _label(slot, values)
             elif slot.kind == "sample_weight":
                 weight = values[:, 0]
             else:
@@ -225,6 +222,20 @@ class SchemaLayout:
         if self._rows is not None:
             offsets = tf.ensure_shape(offsets, [self._rows * len(schema) + 1])
         return {"row_offsets": offsets, "values": values}
+
+
+def _label(slot: Column, values: tf.Tensor) -> tf.Tensor:
+    """Returns labels as float32, after checking that it holds them."""
+    label = tf.cast(values, tf.float32)
+    if slot.binary or slot.rounded or slot.dtype == "float":
+        return label
+    # The cast of a float beyond int64 is undefined.
+    is_held = (label < 2.0**63) & (tf.cast(label, tf.int64) == values)
+    wrong = tf.boolean_mask(values, ~is_held)
+    message = (
+        f"Labels of {slot.name!r} must be integers that float32 holds, got"
+    )
+    return after(assert_true(tf.reduce_all(is_held), [message, wrong]), label)
 
 
 def dtype_of(slot: Column) -> tf.DType:

@@ -381,6 +381,9 @@ class MultiSlotGenerator:
                 return "a number"
             if _FLOAT32_END <= abs(number) != float("inf"):
                 return "a float32"
+            is_whole = isinstance(number, int) or number.is_integer()
+            if is_whole and float(np.float32(number)) != number:
+                return "a whole number that float32 holds"
         elif not isinstance(number, int):
             return "an integer or a float" if slot is None else "an integer"
         elif not -(2**63) <= number < 2**64:

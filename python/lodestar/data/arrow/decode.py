@@ -27,6 +27,7 @@ from lodestar.data.schema.arrow_types import (
     without_views,
 )
 from lodestar.data.schema.column import JSON
+from lodestar.data.schema.domain import expected, to_float32
 from lodestar.data.schema.json_text import json_texts, parse_json
 from lodestar.data.schema_layout import dtype_of, limit
 
@@ -481,7 +482,7 @@ def _bad_values(column: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
         return bad, f"an integer in [0, {limit(column) - 1}]"
     if values.dtype == np.float32:
         return ~np.isfinite(values) & ~is_missing, "a finite number"
-    return np.zeros(len(values), bool), ""
+    return to_float32(column, values)[1], expected(column)
 
 
 def _typed(column: Column, values: np.ndarray) -> np.ndarray:

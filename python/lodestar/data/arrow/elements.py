@@ -211,6 +211,8 @@ def _of_floats(
     missing = _either(missing, np.isnan(numbers) if len(numbers) else None)
     with np.errstate(invalid="ignore"):
         good = np.abs(numbers) < EXACT_BELOW[bits]
+        if column.kind == "label":  # which is a float again
+            good = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         integers = numbers.astype(np.int64)
         good &= integers == numbers
     if missing is not None:
@@ -220,7 +222,7 @@ def _of_floats(
     def describe(place: int) -> str:
         number = float(numbers[place])
         text = f"found {number}, expected {expected(column)}"
-        if number.is_integer():
+        if number.is_integer() and column.kind != "label":
             text += (
                 f"; float{bits} holds every integer only below "
                 f"{EXACT_BELOW[bits]}"

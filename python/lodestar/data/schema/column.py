@@ -42,8 +42,8 @@ class Column:
         used: False for a column that is checked, but is not a feature.
         weights_of: Sparse float columns: the id column that this column holds
             weights for, one per id.
-        rounded: Float columns: whether to round whole numbers that float32 does
-            not hold.
+        rounded: Float columns and labels, which are float32 in batches: whether to
+            round whole numbers that float32 does not hold.
         encoding: Sparse id columns: how to convert a value to an id. `"int"`: the
             value is an integer, stored as any integer dtype, string, category or
             whole float. uint64 values keep their bits. `"hash"`: the id is
@@ -203,8 +203,10 @@ class Column:
         for field in ("hash_as", "strings_only"):
             if getattr(self, field) and self.encoding != "hash":
                 raise self._error(f"`{field}` needs the encoding 'hash'.")
-        if self.rounded and self.dtype != "float":
-            raise self._error("only a float column can be `rounded`.")
+        if self.rounded and self.dtype != "float" and self.kind != "label":
+            raise self._error(
+                "only a float column or a label can be `rounded`."
+            )
         self._check_label()
         for field in ("separator", "unit"):
             if getattr(self, field) is not None and self.kind not in (

@@ -58,9 +58,8 @@ def expected(column: Column) -> str:
             return " or ".join(map(repr, column.positive + column.negative))
         if column.binary:
             return "0 or 1"
-        return (
-            "an integer of 64 bits" if column.dtype != "float" else "a number"
-        )
+        is_float = column.dtype == "float"
+        return "a number" if is_float else "an integer that float32 holds"
     if column.kind == "one_hot":
         return f"an integer in [0, {column.size - 1}]"
     if column.dtype == "float":

@@ -81,8 +81,9 @@ class Schema:
 
         Raises:
             TypeError: An element is not a `Column`.
-            ValueError: No column is used, a name occurs twice, or `weights_of`
-                names a column without ids, or one that already has weights.
+            ValueError: No column is used, a name occurs twice, several columns are
+                sample weights, or `weights_of` names a column without ids, or one
+                that already has weights.
         """
         self._columns = tuple(columns)
         self._by_name: dict[str, Column] = {}
@@ -96,6 +97,12 @@ class Schema:
             raise ValueError("A Schema needs at least one column.")
         if not self.used:
             raise ValueError("A Schema needs at least one used column.")
+        weights = self.names("sample_weight")
+        if len(weights) > 1:
+            raise ValueError(
+                "A Schema can have one column of sample weights, got "
+                f"{', '.join(map(repr, weights))}."
+            )
         check_texts(na_values=na_values)
         self.na_values = tuple(dict.fromkeys(na_values))
         self._weights = self._paired()

@@ -101,6 +101,13 @@ def test_nulls_of_single_values(arrow_type):
         if column.kind == "label":
             text += " unless the label is declared `optional=True`"
         assert bad == {1: text}
+    label = Column.label("x", binary=False)
+    _, bad = decode(label, pa.array([7, 2**24, 2**24 + 1, 2**63 - 1]))
+    assert bad == {
+        row: f"row {row}: column 'x': found {number}, expected an integer that "
+        "float32 holds"
+        for row, number in ((2, 2**24 + 1), (3, 2**63 - 1))
+    }
     optional = Column.label("x", binary=False, optional=True)
     (first, missing, last), bad = decode(optional, array)
     assert (first, last, bad) == ([7], [8], {}) and np.isnan(missing[0])
@@ -259,7 +266,7 @@ def test_no_chunks():
           2: "found a missing value, which it must not have unless the label is "
              "declared `optional=True`"}),
         (Column.label("x", binary=False), pa.array([2.0, 2.5]),
-         {1: "found 2.5, expected an integer of 64 bits"}),
+         {1: "found 2.5, expected an integer that float32 holds"}),
         (Column.label("x", binary=False, dtype="float"),
          pa.array([2.5, np.inf]), {1: "found inf, expected a finite number"}),
         (Column.one_hot("x", 5), pa.array([0, 4, 5, -1]),

@@ -181,7 +181,7 @@ def test_a_missing_value_is_an_error():
         ),
         (
             lambda: Column.sparse("a", rounded=True),
-            "only a float column can be `rounded`",
+            "only a float column or a label can be `rounded`",
         ),
         (
             lambda: Column.sparse("a", strings_only=True),
