@@ -23,6 +23,7 @@ from lodestar.data.sample_columns import (
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import (
     as_text,
+    is_list,
     is_list_view,
     is_text,
     without_views,
@@ -161,12 +162,12 @@ def _decode_array(
     column = binding.column
     lists = _unnested(_split(array, column, na_values))
     depth = len(lists.offsets)
-    if depth > max(column.depth, 1) or (depth and column.kind == "one_hot"):
-        allowed = "one value per row"
-        if column.kind != "one_hot":
-            levels = "level" if column.depth == 1 else "levels"
-            allowed = f"at most {column.depth} {levels} of lists"
-        raise DataError(f"found the type {array.type}, expected {allowed}")
+    if depth > max(column.depth, 1):
+        levels = "level" if column.depth == 1 else "levels"
+        raise DataError(
+            f"found the type {array.type}, expected at most {column.depth} "
+            f"{levels} of lists"
+        )
     if depth < column.depth and column.depth > 1:
         raise DataError(
             f"found the type {array.type}, expected lists of lists, as `depth` "
@@ -213,6 +214,13 @@ def _advice(column: Column) -> str:
 
 def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
     """Splits strings that hold several values into lists of strings."""
+    if (
+        column.separator is not None
+        and column.depth == 1
+        and is_list(array.type)
+        and is_text(array.type.value_type)
+    ):
+        return _split_lists(array, column, na_values)
     many = column.kind == "sparse" or column.num_values != 1
     if not is_text(array.type) or column.kind in ("label", "one_hot"):
         if not (
@@ -239,6 +247,20 @@ def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
     if column.separator == JSON:
         return _json_lists(array, column.depth)
     return pc.split_pattern(array, column.separator)
+
+
+def _split_lists(array: Any, column: Column, na_values: Collection[str]) -> Any:
+    """Replaces each string in lists by the values that it holds."""
+    lists = without_views(array) if is_list_view(array.type) else array
+    lists = lists.cast(pa.large_list(lists.type.value_type))
+    split = _split(lists.values, column, na_values)
+    ends = split.offsets.to_numpy()[lists.offsets.to_numpy()].astype(np.int64)
+    # A list of missing strings is missing, unlike one without strings.
+    is_missing = (np.diff(ends) == 0) & (np.diff(lists.offsets.to_numpy()) > 0)
+    is_missing |= lists.is_null().to_numpy(zero_copy_only=False)
+    return pa.LargeListArray.from_arrays(
+        pa.array(ends), split.values, mask=pa.array(is_missing)
+    )
 
 
 def _json_lists(array: Any, depth: int) -> Any:

@@ -15,6 +15,7 @@ from lodestar._input_bytes import ChangedFileError
 from lodestar.data.arrow.decode import Rows, decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.binding import Binding
+from lodestar.data.schema import Column
 
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -47,6 +48,14 @@ class RowSource(abc.ABC):
         Raises:
             DataError: The group cannot be read.
         """
+
+    def sample(self, group: int, names: Sequence[str]) -> Any:
+        """Returns columns of a group to infer a schema from, as stored."""
+        bindings = [
+            Binding(Column.sparse(name, encoding="hash"), name)
+            for name in names
+        ]
+        return self.table(group, bindings)[0]
 
     def where(self, group: int, row: int) -> str:
         """Returns the name of a row in errors."""

@@ -1,6 +1,13 @@
-"""Writes TFRecord files of tf.Examples for tests."""
+"""Writes and opens TFRecord files of tf.Examples for tests."""
 
 import tensorflow as tf
+
+from lodestar.data import open_dataset
+
+
+def open_examples(files, schema, batch_size=4, **options):
+    """Opens TFRecord files, also those whose first record is empty."""
+    return open_dataset(files, schema, batch_size, format="tfrecord", **options)
 
 
 def feature(values):
