@@ -134,7 +134,7 @@ void AppendInt64(uint64_t value, std::string* data) {
 }
 
 const char* NameOf(FeatureKind kind) {
-  return kind == kBytesList    ? "a bytes_list"
+  return kind == kBytesList   ? "a bytes_list"
          : kind == kFloatList ? "a float_list"
                               : "an int64_list";
 }

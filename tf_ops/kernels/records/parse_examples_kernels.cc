@@ -32,8 +32,7 @@ class ParseExamplesOp : public Kernel {
     RecordCut cut;
     LODESTAR_TRY(cutter.Next(position, end, true, &cut));
     if (position + cut.bytes != end) {
-      return ToTensorFlow(
-          cutter.Next(position + cut.bytes, end, true, &cut));
+      return ToTensorFlow(cutter.Next(position + cut.bytes, end, true, &cut));
     }
     std::vector<int64_t> bad_rows;
     std::vector<std::string> faults;

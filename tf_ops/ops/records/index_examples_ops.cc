@@ -3,7 +3,8 @@
 namespace lodestar {
 
 LODESTAR_OP("IndexExamples")
-    .Inputs("filename: string", "block_bytes: int64", "described_records: int64")
+    .Inputs("filename: string", "block_bytes: int64",
+            "described_records: int64")
     .Outputs("offsets: int64", "records: int64", "names: string",
              "kinds: int64", "levels: int64", "described: int64")
     .Stateful(Shapes("[], [], [] -> [?], [?], [k], [k], [k], []"))

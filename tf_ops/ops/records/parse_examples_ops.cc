@@ -7,9 +7,8 @@ LODESTAR_OP("ParseExamples")
             "nested: bool")
     .Outputs("row_splits: num_columns * int64",
              "list_splits: num_columns * int64",
-             "value_splits: num_columns * int64",
-             "values: num_columns * uint8", "found_kinds: int64",
-             "bad_rows: int64", "faults: string")
+             "value_splits: num_columns * int64", "values: num_columns * uint8",
+             "found_kinds: int64", "bad_rows: int64", "faults: string")
     .Attrs("num_columns: int >= 0")
     .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0, 0, 1, 1, 1}));

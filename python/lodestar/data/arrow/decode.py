@@ -162,12 +162,12 @@ def _decode_array(
     column = binding.column
     lists = _unnested(_split(array, column, na_values))
     depth = len(lists.offsets)
-    if depth > max(column.depth, 1):
-        levels = "level" if column.depth == 1 else "levels"
-        raise DataError(
-            f"found the type {array.type}, expected at most {column.depth} "
-            f"{levels} of lists"
-        )
+    if depth > max(column.depth, 1) or (depth and column.kind == "one_hot"):
+        allowed = "one value per row"
+        if column.kind != "one_hot":
+            levels = "level" if column.depth == 1 else "levels"
+            allowed = f"at most {column.depth} {levels} of lists"
+        raise DataError(f"found the type {array.type}, expected {allowed}")
     if depth < column.depth and column.depth > 1:
         raise DataError(
             f"found the type {array.type}, expected lists of lists, as `depth` "

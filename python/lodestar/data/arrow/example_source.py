@@ -83,15 +83,18 @@ class ExampleSource(RowSource):
             group, {name: column.depth > 1 for name, column in stored.items()}
         )
         arrays = []
-        for column, (splits, values) in zip(stored.values(), parsed):
-            is_missing = splits[1:] == splits[:-1]
-            if column.num_values == 1 and not (np.diff(splits) > 1).any():
-                arrays.append(_single(splits, values, is_missing))
+        for (name, column), (splits, values) in zip(stored.items(), parsed):
+            if column.num_values == 1:
+                counts = np.diff(splits)
+                for row in np.flatnonzero(counts > 1).tolist():
+                    text = f"found {counts[row]} values, expected 1"
+                    bad.setdefault(row, f"column {name!r}: {text}")
+                arrays.append(_first_values(splits, values))
                 continue
             mask = None
             # An empty list is a missing value only where that matters.
             if column.kind != "sparse" or column.missing_is_error:
-                mask = pa.array(is_missing)
+                mask = pa.array(splits[1:] == splits[:-1])
             arrays.append(
                 pa.LargeListArray.from_arrays(
                     pa.array(splits), values, mask=mask
@@ -114,7 +117,7 @@ class ExampleSource(RowSource):
             [
                 pa.LargeListArray.from_arrays(pa.array(splits), values)
                 if level
-                else _single(splits, values, splits[1:] == splits[:-1])
+                else _first_values(splits, values)
                 for level, (splits, values) in zip(levels.values(), parsed)
             ],
             names=list(levels),
@@ -186,11 +189,9 @@ def _values(kind: int, data: np.ndarray, ends: np.ndarray) -> Any:
     return pa.Array.from_buffers(arrow_type, count, buffers)
 
 
-def _single(splits: np.ndarray, values: Any, is_missing: np.ndarray) -> Any:
-    """Returns the only value of each row, or null.
-
-    Requires: no row has several values.
-    """
-    if not is_missing.any():
+def _first_values(splits: np.ndarray, values: Any) -> Any:
+    """Returns the first value of each row, or null."""
+    counts = np.diff(splits)
+    if (counts == 1).all():
         return values
-    return values.take(pa.array(splits[:-1], mask=is_missing))
+    return values.take(pa.array(splits[:-1], mask=counts == 0))

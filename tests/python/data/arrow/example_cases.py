@@ -23,6 +23,19 @@ def feature(values):
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
+def sequence(context, **lists):
+    """Returns a tf.SequenceExample; each feature list is a list of steps."""
+    features = {name: feature(value) for name, value in context.items()}
+    steps = {
+        name: tf.train.FeatureList(feature=map(feature, values))
+        for name, values in lists.items()
+    }
+    return tf.train.SequenceExample(
+        context=tf.train.Features(feature=features),
+        feature_lists=tf.train.FeatureLists(feature_list=steps),
+    ).SerializeToString()
+
+
 def records(path, *examples):
     """Writes records, given as dicts of features or as bytes; returns the path."""
     with tf.io.TFRecordWriter(str(path)) as out:
