@@ -23,20 +23,19 @@ Parses the records of a TFRecord block to columns.
 data: [], the bytes of a block of Lodestar>IndexExamples.
 offset: [], the first byte of the block in its file, for errors.
 names: [C], distinct names of features.
-kinds: [C], how each feature is stored, as in Lodestar>IndexExamples; 0 for the
-  kind of the first value.
-nested: [C], whether a row of the column is a list of lists, read from a feature
-  list.
+kinds: [C], how each feature is stored, as in Lodestar>IndexExamples; if 0, the
+  first value determines the kind.
+nested: [C], whether each row is a list of lists, read from a feature list.
 row_splits: Per column [B + 1], where each row begins in the values, or if
   nested in the lists.
 list_splits: Per column where each list begins in the values, if nested.
 value_splits: Per column where each value begins in the bytes, if the kind is 1.
-values: Per column the bytes of the values, those of float or int64 for the kinds
-  2 and 3.
+values: Per column the bytes of the values: text for kind 1, float for kind 2,
+  int64 for kind 3.
 found_kinds: [C], the kind of each column; 0 without a value.
 bad_rows: [E], ascending, the rows that cannot be parsed. They have no values in
   some columns.
-faults: [E], what is wrong with them.
+faults: [E], the error of each bad row.
 DATA_LOSS if the data are not whole records.
 )doc");
 
