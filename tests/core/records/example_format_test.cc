@@ -43,8 +43,10 @@ const std::string kExample =
 
 template <typename T>
 std::vector<T> ValuesOf(const FeatureColumn& column) {
-  std::vector<T> values(column.data().size() / sizeof(T));
-  std::memcpy(values.data(), column.data().data(), column.data().size());
+  std::vector<T> values;
+  for (size_t i = 0; i < column.data().size(); i += sizeof(T)) {
+    std::memcpy(&values.emplace_back(), &column.data()[i], sizeof(T));
+  }
   return values;
 }
 

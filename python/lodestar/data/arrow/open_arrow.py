@@ -18,7 +18,11 @@ from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
-from lodestar.data.arrow.row_source import RowSource, SplitSource
+from lodestar.data.arrow.row_source import (
+    RowSource,
+    split_sources,
+    split_sources_by,
+)
 from lodestar.data.arrow.table_source import TableSource, as_arrow, name_of
 from lodestar.data.arrow.text_format import (
     CRITEO_IDS,
@@ -33,6 +37,8 @@ from lodestar.data.schema.infer import (
     LEAST_ROWS,
     SAMPLE_CELLS,
     SAMPLE_ROWS,
+    Inferred,
+    Wanted,
     infer_schema,
 )
 from lodestar.data.schema.schema import NA_VALUES
@@ -56,6 +62,9 @@ class ArrowOptions:
         label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
         categorical: Names of id columns.
         numeric: Names of number columns.
+        ignore: Names of columns to leave out.
+        sample_weight: Name of the column of sample weights.
+        declare: Columns that inference takes as they are.
         na_values: Strings that mean missing. None: the default.
         columns: Text: names of the columns of files without a header.
         delimiter: Text: the delimiter. None: detect it.
@@ -70,6 +79,9 @@ class ArrowOptions:
     label: str | None = None
     categorical: Collection[str] = ()
     numeric: Collection[str] = ()
+    ignore: Collection[str] = ()
+    sample_weight: str | None = None
+    declare: Collection[Column] = ()
     na_values: Collection[str] | None = None
     columns: Sequence[str] | None = None
     delimiter: str | None = None
@@ -82,19 +94,23 @@ class ArrowOptions:
         check_texts(
             categorical=self.categorical,
             numeric=self.numeric,
+            ignore=self.ignore,
             na_values=self.na_values,
             columns=self.columns,
         )
+        for column in self.declare:
+            if not isinstance(column, Column):
+                raise TypeError(f"`declare` takes Columns, got {column!r}.")
+
+    @property
+    def wanted(self) -> Wanted:
+        """The options that apply only to schema inference."""
+        return Wanted(*(getattr(self, name) for name in Wanted._fields))
 
     @property
     def infers(self) -> bool:
         """Whether an option applies only to schema inference."""
-        return bool(
-            self.label is not None
-            or self.categorical
-            or self.numeric
-            or self.na_values is not None
-        )
+        return bool(self.wanted.given)
 
 
 class ArrowData:
@@ -111,10 +127,11 @@ class ArrowData:
         """Determines the schema and checks that all sources have its columns."""
         if schema is not None and options.infers:
             raise ValueError(
-                "`schema` says what `label`, `categorical`, `numeric` and "
-                "`na_values` would say; give one or the other."
+                f"`schema` says what `{options.wanted.given[0]}` would say; give "
+                "one or the other."
             )
         self.inferred = schema is None
+        self.notes: list[str] = []
         # Infer from the first source that has rows.
         first = next((s for s in sources if s.num_rows), sources[0])
         na_values = NA_VALUES if schema is None else schema.na_values
@@ -126,7 +143,7 @@ class ArrowData:
         else:
             use_metadata = False
             if schema is None:
-                schema = _inferred(sources, first, options)
+                schema, self.notes = _inferred(sources, first, options)
                 na_values = schema.na_values
             self.bindings = bind(_present(schema, first))
         if options.weights:
@@ -165,17 +182,22 @@ class ArrowData:
         part.sources = sources
         return part
 
-    def split(self, held: float, seed: int) -> tuple["ArrowData", "ArrowData"]:
-        """Splits the rows in two; the second part has the fraction `held`."""
-        rest, part = (
-            self._with(
-                [
-                    SplitSource(source, i, held, is_held, seed)
-                    for i, source in enumerate(self.sources)
-                ]
-            )
-            for is_held in (False, True)
-        )
+    def split(
+        self,
+        held: float,
+        seed: int,
+        by: str | None,
+        skip: Callable[[str, int], None] | None,
+    ) -> tuple["ArrowData", "ArrowData"]:
+        """Splits the rows in two; the second part has the fraction `held`.
+
+        With `by`, the name of a column, rows of equal values are in one part.
+        """
+        if by is None:
+            parts = split_sources(self.sources, held, seed)
+        else:
+            parts = split_sources_by(self.sources, by, held, seed, skip)
+        rest, part = map(self._with, parts)
         return rest, part
 
 
@@ -316,7 +338,7 @@ def _present(schema: Schema, first: RowSource) -> list[Column]:
     """Returns the used columns, without labels if the source has no label."""
     labels = [column for column in schema.labels if column.used]
     if labels and not any(label.name in first.types for label in labels):
-        features = [c for c in schema.used if c.kind != "label"]
+        features = [c for c in schema.used if c.is_feature]
         if features:
             return features
     return schema.used
@@ -387,41 +409,37 @@ class _Fits:
 
 def _inferred(
     sources: Sequence[RowSource], first: RowSource, options: ArrowOptions
-) -> Schema:
-    categorical, numeric = set(options.categorical), set(options.numeric)
+) -> Inferred:
+    wanted = options.wanted
     names = first.schema.names
     first.check_names(names)
     is_criteo = isinstance(first, TextSource) and names[-26:] == CRITEO_IDS
     if is_criteo:
-        categorical |= set(CRITEO_IDS) - numeric
-        numeric |= set(CRITEO_NUMBERS) - categorical
+        wanted = _of_criteo(wanted, names)
     partitions = {
         name: [source.partitions.get(name) for source in sources]
         for name in first.partitions
         if name not in names and name not in options.outside
     }
-    schema = infer_schema(
-        _sample(sources, partitions),
-        first.path,
-        label=options.label,
-        categorical=categorical,
-        numeric=numeric,
-        na_values=options.na_values,
-        partitions=partitions,
+    return infer_schema(
+        _sample(sources, partitions), first.path, wanted, partitions
     )
-    if is_criteo:
-        # Hexadecimal words; those in the inspected rows may have no letters.
-        schema = schema.replace(
-            dataclasses.replace(
-                column,
-                encoding="hash" if column.holds_ids else "int",
-                why="Criteo's click log",
-            )
-            if column.name in (*CRITEO_IDS, *CRITEO_NUMBERS)
-            else column
-            for column in schema
-        )
-    return schema
+
+
+def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
+    """Declares the columns of Criteo's click log that `wanted` leaves open."""
+    why = "Criteo's click log"
+    log = [
+        *(Column.dense(name, why=why) for name in CRITEO_NUMBERS),
+        *(
+            # Hexadecimal words, of which some have no letters.
+            Column.sparse(name, encoding="hash", strings_only=True, why=why)
+            for name in CRITEO_IDS
+        ),
+    ]
+    given = wanted.names()
+    declared = [c for c in log if c.name in names and c.name not in given]
+    return wanted._replace(declare=[*wanted.declare, *declared])
 
 
 def _sample(

@@ -23,7 +23,7 @@ def _type_of(column: Column) -> tf.DType:
 
     string if the values are converted, otherwise the dtype of the column.
     """
-    if column.encoding != "int" or column.positive is not None:
+    if column.encoding != "int" or column.positive:
         return tf.string
     return tf.float32 if column.dtype == "float" else tf.int64
 
@@ -33,8 +33,9 @@ def _feature_of(column: Column) -> Feature:
     dtype = _type_of(column)
     if column.num_values is None:
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-    shape = [1] if column.kind == "label" else list(column.shape)
+    shape = list(column.shape) if column.is_feature else [1]
     if column.missing_is_error:
         return tf.io.FixedLenFeature(shape, dtype)
-    default = np.full(shape, column.fill_value or 0, dtype.as_numpy_dtype)
+    fill = np.nan if column.optional else column.fill_value or 0
+    default = np.full(shape, fill, dtype.as_numpy_dtype)
     return tf.io.FixedLenFeature(shape, dtype, default)

@@ -264,9 +264,11 @@ class Schema:
                 fill_value=column.fill_value
                 if column.fill_value != column.fill_value
                 else None,
+                strings_only=False,
                 separator=None,
                 unit=None,
-                positive=None,
+                positive=(),
+                negative=(),
             )
             for column in self._columns
         )
@@ -312,7 +314,7 @@ class Schema:
         {'item': (None, None), 'price': (None, 2)}
 
         Returns:
-            KerasTensors by name of the used columns without labels: first sparse,
+            KerasTensors by name of the used features: first sparse,
             then dense, then one-hot columns. Sparse columns are ragged,
             `[batch, None]`, or `[batch, None, None]` with `depth=2`, int64 for ids
             and float32 otherwise. Dense columns are float32 or int64

@@ -8,6 +8,7 @@ from lodestar.data.schema.column import Column
 
 _SECTIONS = (
     "label",
+    "sample_weight",
     "dense",
     "sparse",
     "wide",
@@ -27,12 +28,24 @@ _LABELS = {
 # For each kind: the key that a plain value sets, its default in a list of
 # names, and the other allowed keys.
 _FORMS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
-    "label": ("type", "binary", ("positive",)),
-    "dense": ("shape", 1, ("dtype", "fill_value", "separator", "unit")),
+    "label": (
+        "type",
+        "binary",
+        ("positive", "negative", "optional", "rounded"),
+    ),
+    "sample_weight": ("dtype", "float", ("rounded",)),
+    "dense": (
+        "shape",
+        1,
+        ("dtype", "fill_value", "separator", "unit", "rounded"),
+    ),
     "sparse": (
         "dtype",
         "uint64",
-        ("encoding", "hash_as", "fill_value", "separator", "unit", "depth"),
+        (
+            *("encoding", "hash_as", "strings_only", "fill_value"),
+            *("separator", "unit", "depth", "rounded"),
+        ),
     ),
     "one_hot": ("size", None, ()),
 }
@@ -134,6 +147,13 @@ def _attributes(kind: str, name: str, value: Any) -> dict[str, Any]:
             raise ValueError(
                 f"{name!r} must be one of {', '.join(_LABELS)}, got {found!r}"
             )
+        for key in ("positive", "negative"):
+            texts = attributes.get(key)
+            if any(isinstance(x, bool) for x in (texts, *_list(texts))):
+                raise ValueError(
+                    f"`{key}` of {name!r} must be strings, got {texts!r}; put "
+                    "words such as yes and no in quotes"
+                )
         del attributes["type"]
         attributes["dtype"], attributes["binary"] = _LABELS[found]
     elif kind == "dense":
@@ -159,12 +179,23 @@ def _value(column: Column) -> Any:
     if column.kind == "dense":
         value = list(value)
     mapping = {
-        other: getattr(column, other)
+        other: _plain(getattr(column, other))
         for other in others
         if getattr(column, other)
         != ("float" if other == "dtype" else _DEFAULTS[other])
     }
     return {key: value, **mapping} if mapping else value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _plain(value: Any) -> Any:
+    """Returns a tuple of strings as YAML shows it: a string or a list."""
+    if not isinstance(value, tuple):
+        return value
+    return value[0] if len(value) == 1 else list(value)
 
 
 def _ordered(

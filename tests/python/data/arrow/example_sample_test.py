@@ -102,12 +102,14 @@ def test_a_dataset_infers_its_schema(tmp_path):
         {"label": 1, "user_id": 7, "city": "Oslo", "price": 0.5},
         {"label": 0, "city": "Rom", "price": [1.5], "tags": ["a", "b"]},
     )
-    dataset = open_dataset(path, batch_size=2, verbose=False)
+    dataset = open_dataset(
+        path, batch_size=2, categorical=["user_id"], verbose=False
+    )
     assert list(dataset.schema) == [
         Column.label("label"),
-        Column.sparse("city", encoding="hash"),
+        Column.sparse("city", encoding="hash", strings_only=True),
         Column.dense("price"),
-        Column.sparse("tags", encoding="hash"),
+        Column.sparse("tags", encoding="hash", strings_only=True),
         Column.sparse("user_id"),
     ]
     ((features, label),) = dataset
@@ -115,9 +117,14 @@ def test_a_dataset_infers_its_schema(tmp_path):
     assert [len(row) for row in features["tags"].to_list()] == [0, 2]
     assert label.numpy().tolist() == [[1.0], [0.0]]
     dataset = open_dataset(
-        path, label="city=Rom", categorical=["label"], verbose=False
+        path,
+        label="city=Rom",
+        categorical=["label", "user_id"],
+        verbose=False,
     )
-    assert dataset.schema["city"] == Column.label("city", positive="Rom")
+    assert dataset.schema["city"] == Column.label(
+        "city", positive="Rom", negative="Oslo"
+    )
     assert dataset.schema["label"] == Column.sparse("label")
 
 
@@ -191,7 +198,7 @@ def test_feature_lists(tmp_path):
     assert list(dataset.schema) == [
         Column.sparse("clicks"),
         Column.sparse("user"),
-        Column.sparse("words", encoding="hash", depth=2),
+        Column.sparse("words", encoding="hash", depth=2, strings_only=True),
     ]
     (found,) = dataset
     assert found["user"].to_list() == [[0], [1], [2]]

@@ -138,7 +138,9 @@ def test_hexadecimal_text(tmp_path):
 
 
 def test_strings_are_hashed(tmp_path):
-    column = Column.sparse("c", encoding="hash", hash_as="other")
+    column = Column.sparse(
+        "c", encoding="hash", hash_as="other", strings_only=True
+    )
     found = read(tmp_path, column, ["Oslo", " NA", " 007\t"], None, "Łódź")
     assert found == [
         hashed(["Oslo", "007"], "other"),
@@ -204,12 +206,12 @@ def test_labels(tmp_path):
         assert read(tmp_path, Column.label("c"), *values) == [[1], [0]]
         column = Column.label("c", dtype="float")
         assert read(tmp_path, column, *values) == [[1.0], [0.0]]
-    column = Column.label("c", positive=">50K")
+    column = Column.label("c", positive=(">50K", ">50K."), negative="<=50K")
     assert read(tmp_path, column, " >50K.", "<=50K", ">50K") == [[1], [0], [1]]
-    column = Column.label("c", positive="2", dtype="float")
-    for values in [2, 1], [2.0, 1.5], ["2", "x"]:
+    column = Column.label("c", positive="2", negative="1", dtype="float")
+    for values in [2, 1], [2.0, 1.0], ["2", "1"]:
         assert read(tmp_path, column, *values) == [[1.0], [0.0]]
-    column = Column.label("c", positive="0.5")
+    column = Column.label("c", positive="0.5", negative="1")
     assert read(tmp_path, column, 0.5, 1.0) == [[1], [0]]
     column = Column.one_hot("c", 3)
     for values in [2, 0], [2.0, 0.0], ["2", "0"]:
@@ -220,7 +222,7 @@ def test_labels(tmp_path):
     "column",
     [
         Column.label("c"),
-        Column.label("c", positive="2"),
+        Column.label("c", positive="1", negative="2"),
         Column.one_hot("c", 3),
         Column.dense("c", fill_value="error"),
         Column.sparse("c", fill_value="error"),
@@ -253,7 +255,7 @@ def test_a_missing_value_is_an_error(tmp_path, column, good, bad):
             ["1", "x"],
             "1: column 'c': found 'x', expected a float32",
         ),
-        (Column.dense("c"), ["1e39"], "found 1e\\+39, expected a float32"),
+        (Column.dense("c"), ["1e39"], "found '1e39', expected a float32"),
         (Column.label("c"), ["2"], "found 2, expected 0 or 1"),
         (Column.label("c"), ["yes"], "found 'yes', expected 0 or 1"),
         (
@@ -294,7 +296,7 @@ def test_datasets_of_strings(tmp_path):
 
 def test_json(tmp_path):
     json = Column.sparse("c", separator="json")
-    found = read(tmp_path, json, "[1, 2]", ["[3]", "4", "NA"], None)
+    found = read(tmp_path, json, "[1, 2]", ["[3]", "[4]", "NA"], None)
     assert found == [[1, 2], [3, 4], []]
     assert read(tmp_path, json, [1, 2]) == [[1, 2]]
 
