@@ -237,7 +237,7 @@ def _open(
         schema = as_schema(options["schema"])
     elif not any(name in found for name in INFERRED):
         schema = schema_of(paths)
-    if schema is None and not source_format.finds_schema:
+    if schema is None and source_format.dataset is not None:
         raise DataError(
             f"{paths[0]}: the columns are unknown. Pass a schema file with "
             f"--schema; {schema_path(paths[0])} does not exist."

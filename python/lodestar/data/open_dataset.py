@@ -271,7 +271,6 @@ class _Files:
             self.arrow,
             self.batch_size,
             options,
-            self.verbose,
         )
 
     def _open_rows(self, paths: list[str], options: dict[str, Any]) -> Any:
@@ -376,28 +375,12 @@ def _open_records(
     arrow: ArrowOptions,
     batch_size: int,
     options: dict[str, Any],
-    verbose: bool,
 ) -> "SchemaDataset":
     """Opens files of a format that Arrow does not read."""
     _refuse(arrow, _TEXT_OPTIONS, f"{found.name} files")
-    if found.infer is None:
-        _refuse(
-            arrow,
-            Wanted._fields,
-            f"{found.name} files, which need a schema",
-        )
-    if schema is not None and arrow.infers:
-        raise ValueError(
-            f"`schema` says what `{arrow.wanted.given[0]}` would say; give one or "
-            "the other."
-        )
-    if schema is None and not arrow.infers:
+    _refuse(arrow, Wanted._fields, f"{found.name} files, which need a schema")
+    if schema is None:
         schema = schema_of(paths)
-    if schema is None and found.infer is not None:
-        inferred = found.infer(paths, arrow.wanted)
-        schema = inferred.schema
-        if verbose:
-            print(*inferred[:1], *inferred.notes, sep="\n", file=sys.stderr)
     if schema is None:
         raise DataError(
             f"{paths[0]}: {found.name} files do not describe their columns. Pass "

@@ -22,6 +22,7 @@ from lodestar.data.sample_columns import (
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import (
     as_text,
+    is_list,
     is_list_view,
     is_text,
     without_views,
@@ -191,9 +192,10 @@ def _decode_array(
         if elements.missing is not None and is_nan.any():
             elements = elements._replace(missing=elements.missing & ~is_nan)
     if len(elements.bad):
-        rows = _rows_of(lists.offsets, elements.bad)
-        place = dict(zip(rows[::-1].tolist(), elements.bad[::-1].tolist()))
-        add(rows, lambda row: elements.describe(place[row]) + _inferred(column))
+        _of_rows(lists.offsets, add)(
+            elements.bad,
+            lambda place: elements.describe(place) + _inferred(column),
+        )
     if column.missing_is_error:
         _refuse_missing(column, lists, elements, add)
     if column.kind == "sparse":
@@ -221,6 +223,13 @@ def _split(
     array: Any, column: Column, na_values: Collection[str], add: Any
 ) -> Any:
     """Splits strings that hold several values into lists of strings."""
+    if (
+        column.separator is not None
+        and column.depth == 1
+        and is_list(array.type)
+        and is_text(array.type.value_type)
+    ):
+        return _split_lists(array, column, na_values, add)
     many = column.kind == "sparse" or column.num_values != 1
     if not is_text(array.type) or not many and column.separator is None:
         if not (
@@ -247,6 +256,25 @@ def _split(
     if column.separator == JSON:
         return _json_lists(array, column, add)
     return pc.split_pattern(array, column.separator)
+
+
+def _split_lists(
+    array: Any, column: Column, na_values: Collection[str], add: Any
+) -> Any:
+    """Replaces each string in lists by the values that it holds."""
+    lists = without_views(array) if is_list_view(array.type) else array
+    lists = lists.cast(pa.large_list(lists.type.value_type))
+    ends = lists.offsets.to_numpy()
+    texts = lists.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    ends = ends - ends[0]
+    split = _split(texts, column, na_values, _of_rows([ends], add))
+    splits = split.offsets.to_numpy()[ends].astype(np.int64)
+    # A list of missing strings is missing, unlike one without strings.
+    is_missing = (np.diff(splits) == 0) & (np.diff(ends) > 0)
+    is_missing |= lists.is_null().to_numpy(zero_copy_only=False)
+    return pa.LargeListArray.from_arrays(
+        pa.array(splits), split.values, mask=pa.array(is_missing)
+    )
 
 
 def _json_lists(array: Any, column: Column, add: Any) -> Any:
@@ -311,6 +339,17 @@ def _rows_of(offsets: Sequence[np.ndarray], places: np.ndarray) -> np.ndarray:
     for level in reversed(offsets):
         places = np.searchsorted(level, places, side="right") - 1
     return places
+
+
+def _of_rows(offsets: Sequence[np.ndarray], add: Any) -> Any:
+    """Returns a function that adds the rows of leaves; see `Faults.add`."""
+
+    def add_leaves(places: np.ndarray, describe: Any) -> None:
+        rows = _rows_of(offsets, places)
+        first = dict(zip(rows[::-1].tolist(), places[::-1].tolist()))
+        add(rows, lambda row: describe(first[row]))
+
+    return add_leaves
 
 
 def _refuse_missing(

@@ -14,6 +14,7 @@ from lodestar._checks import check_texts
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.arrow_dataset import arrow_dataset
 from lodestar.data.arrow.decode import decode_rows
+from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
@@ -49,7 +50,7 @@ from lodestar.hugectr.parquet_metadata import (
 )
 from lodestar.hugectr.slot_sizes import slot_offsets
 
-FORMATS = ("parquet", "arrow", "csv", "tsv")
+FORMATS = ("parquet", "arrow", "tfrecord", "csv", "tsv")
 _OPEN_THREADS = 8
 
 
@@ -225,6 +226,10 @@ def open_files(
         sources = _parquet_sources(paths, metadata, skip)
     elif format == "arrow":
         sources = _opened(paths, open_ipc, skip)
+    elif format == "tfrecord":
+        sources = _opened(paths, ExampleSource, skip)
+        if not any(source.num_rows for source in sources):
+            raise DataError(f"{paths[0]}: no file of {len(paths)} has a record")
     else:
         sources = _text_sources(paths, format, schema, options, skip)
     return ArrowData(sources, schema, options, skip, metadata)
@@ -373,7 +378,9 @@ class _Fits:
         )
         for binding in self._bindings:
             arrow_type = source.types.get(binding.source)
-            if arrow_type is None or isinstance(source, TextSource):
+            if arrow_type is None or isinstance(
+                source, TextSource | ExampleSource
+            ):
                 continue
             column = dataclasses.replace(
                 binding.column, name="x", weights_of=None, why="declared"
@@ -444,9 +451,6 @@ def _sample(
     most = SAMPLE_ROWS
     if names:
         most = min(most, max(LEAST_ROWS, SAMPLE_CELLS // len(names)))
-    bindings = [
-        Binding(Column.sparse(name, encoding="hash"), name) for name in names
-    ]
     tables: list[Any] = []
     rows = 0
     for source in sources:
@@ -459,7 +463,7 @@ def _sample(
                 continue
             if rows >= most:
                 break
-            table = source.table(group, bindings)[0].slice(0, most - rows)
+            table = source.sample(group, names).slice(0, most - rows)
             tables.append(table)
             rows += table.num_rows
         if rows >= most:

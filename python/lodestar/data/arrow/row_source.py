@@ -55,6 +55,14 @@ class RowSource(abc.ABC):
             DataError: The group cannot be read.
         """
 
+    def sample(self, group: int, names: Sequence[str]) -> Any:
+        """Returns columns of a group to infer a schema from, as stored."""
+        bindings = [
+            Binding(Column.sparse(name, encoding="hash"), name)
+            for name in names
+        ]
+        return self.table(group, bindings)[0]
+
     def where(self, group: int, row: int) -> str:
         """Returns the name of a row in errors."""
         return f"row {sum(self.row_groups[:group]) + row}"

@@ -181,15 +181,19 @@ def _is_norm(head: bytes) -> bool:
 
 
 def _is_example(head: bytes) -> bool:
-    """Returns whether the first TFRecord is a tf.Example."""
+    """Returns whether the first TFRecord is a tf.Example or SequenceExample."""
     length = int.from_bytes(head[:8], "little")
     record = head[_RECORD_HEAD_BYTES:][:length]
-    if not 0 < length < _MAX_RECORD or record[:1] != b"\n":
+    if not 0 < length < _MAX_RECORD or record[:1] not in (
+        b"\n",
+        b"\x12",
+    ):
         return False
     if len(record) < length:  # longer than the head
         return len(head) == _HEAD_BYTES
     try:
-        tf.train.Example.FromString(record)
+        # The features of a tf.Example are the context of a SequenceExample.
+        tf.train.SequenceExample.FromString(record)
     except DecodeError:
         return False
     return True

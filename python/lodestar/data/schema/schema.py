@@ -335,7 +335,7 @@ class Schema:
         """Returns the feature specs for `tf.io.parse_example`.
 
         Use them to parse requests in a serving signature, or records in your own
-        pipeline. `ExampleDataset` reads files, and also converts and checks values.
+        pipeline. `open_dataset` reads files, and also converts and checks values.
 
         >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
         >>> examples = tf.constant([tf.train.Example().SerializeToString()])

@@ -120,6 +120,19 @@ def test_missing_strings_in_lists():
     assert decode(column, array, ["?"]) == ([[a], [], [b], [], []], {})
 
 
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_of_strings_with_a_separator(kind):
+    rows = [["1|2", "3"], ["?", "?"], None, ["4", "5|?"]]
+    array = pa.array(rows, LISTS[kind](pa.string(), 2))
+    wanted = [[1, 2, 3], [], [], [4, 5]]
+    for chunks in as_chunks(array):
+        column = Column.sparse("x", separator="|")
+        assert decode(column, chunks, ["?"]) == (wanted, {})
+        column = Column.dense("x", (3,), separator="|", fill_value=-1)
+        filled = [[1, 2, 3], [-1] * 3, [-1] * 3, [4, 5, -1]]
+        assert decode(column, chunks, ["?"]) == (filled, {})
+
+
 def test_values_under_a_null_list_are_ignored():
     values = pa.ListArray.from_arrays(
         pa.array([0, 1, 3], pa.int32()),
