@@ -19,7 +19,7 @@ absl::Status ReadCharacter(const Tensor& tensor, const char* name,
   LODESTAR_TRY(CheckRank(tensor, name, 0));
   const std::string text(tensor.scalar<tstring>()());
   const int byte = text.empty() ? 0 : static_cast<uint8_t>(text[0]);
-  *value = text.empty() ? TextIndex::kNoQuote : text[0];
+  *value = text.empty() ? TextLayout::kNoQuote : text[0];
   const bool is_valid = text.size() == 1 && byte > 0 && byte < 128 &&
                         byte != '\r' && byte != '\n';
   if (is_valid || (optional && text.empty())) return absl::OkStatus();
@@ -36,25 +36,28 @@ absl::Status RunIndexText(OpKernelContext* ctx) {
   const std::string path(ctx->input(0).scalar<tstring>()());
   int64_t block_bytes = 0;
   LODESTAR_TRY(ReadScalar(ctx->input(1), "block_bytes", &block_bytes, 1));
-  char delimiter = 0;
-  char quote = 0;
-  LODESTAR_TRY(ReadCharacter(ctx->input(2), "delimiter", false, &delimiter));
-  LODESTAR_TRY(ReadCharacter(ctx->input(3), "quote", true, &quote));
-  if (delimiter == quote) {
+  TextLayout layout;
+  LODESTAR_TRY(
+      ReadCharacter(ctx->input(2), "delimiter", false, &layout.delimiter));
+  LODESTAR_TRY(ReadCharacter(ctx->input(3), "quote", true, &layout.quote));
+  if (layout.delimiter == layout.quote) {
     return InvalidArgumentError(
-        "`delimiter` and `quote` must be different, got '", quote,
+        "`delimiter` and `quote` must be different, got '", layout.quote,
         "' for both");
   }
+  LODESTAR_TRY(ReadScalar(ctx->input(4), "skip_lines", &layout.skip_lines, 0));
+  LODESTAR_TRY(ReadScalar(ctx->input(5), "num_fields", &layout.num_fields, 0));
 
   std::unique_ptr<ByteStream> stream;
   LODESTAR_TRY(ByteStream::Open(ctx->env(), path, &stream));
-  TextIndex index(block_bytes, delimiter, quote);
+  TextIndex index(block_bytes, layout);
   const std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
   // A short read means the end. The stream then checks that the file is
   // unchanged.
   for (int64_t read = kChunkBytes; read == kChunkBytes;) {
     LODESTAR_TRY(stream->Read(kChunkBytes, chunk.get(), &read));
-    index.Add(chunk.get(), chunk.get() + read);
+    LODESTAR_TRY(
+        Prefixed(index.Add(chunk.get(), chunk.get() + read), path, ": "));
   }
   LODESTAR_TRY(Prefixed(index.Finish(), path, ": "));
   LODESTAR_TRY(OutputVector(ctx, 0, index.offsets()));
