@@ -33,6 +33,34 @@ std::ostream& operator<<(std::ostream& stream, const Index& index) {
                 << index.error;
 }
 
+// The lines of a text with the line end of each, and where each begins.
+struct Lines {
+  explicit Lines(const std::string& text) {
+    std::string line;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (line.empty()) begins.push_back(i);
+      line += text[i];
+      const bool ends = text[i] == '\n' ||
+                        (text[i] == '\r' && text.compare(i + 1, 1, "\n") != 0);
+      if (ends || i + 1 == text.size()) {
+        while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) {
+          line.pop_back();
+        }
+        texts.push_back(line);
+        line.clear();
+      }
+    }
+    begins.push_back(text.size());
+  }
+  // The number of the line of a byte, from 1.
+  int64_t Of(size_t at) const {
+    return std::upper_bound(begins.begin(), begins.end() - 1, at) -
+           begins.begin();
+  }
+  std::vector<std::string> texts;
+  std::vector<size_t> begins;
+};
+
 // Adds the text in chunks that end at `ends`, and then the rest.
 Index IndexChunks(const std::string& text, int64_t block_bytes,
                   const TextLayout& layout, const std::vector<size_t>& ends) {
@@ -44,14 +72,18 @@ Index IndexChunks(const std::string& text, int64_t block_bytes,
     begin = end;
     return index.Add(chunk.data(), chunk.data() + chunk.size());
   };
-  Status status;
-  for (size_t i = 0; i < ends.size() && status.ok(); ++i) status = add(ends[i]);
-  if (status.ok()) status = add(text.size());
-  if (status.ok()) {
-    EXPECT_EQ(index.size(), text.size());
-    status = index.Finish();
+  bool good = true;
+  for (size_t i = 0; i < ends.size() && good; ++i) good = add(ends[i]);
+  good = good && add(text.size());
+  EXPECT_TRUE(!good || index.size() == static_cast<int64_t>(text.size()));
+  if (!good || !index.Finish()) {
+    const Lines lines(text);
+    const Status status = index.Explain([&](int64_t offset, int64_t* line) {
+      *line = lines.Of(std::min<size_t>(offset, text.size() - 1));
+      return Status();
+    });
+    return {{}, {}, true, status.message()};
   }
-  if (!status.ok()) return {{}, {}, true, status.message()};
   return {index.offsets(), index.records(), index.ends_with_newline(), ""};
 }
 
@@ -103,34 +135,6 @@ std::string TwoReadings(int64_t first, int64_t last, int64_t fields) {
                 " fields if quotes are ordinary characters. Pass `quote=\"\"` "
                 "if they are, or `quote='\"'` if the field spans lines");
 }
-
-// The lines of a text with the line end of each, and where each begins.
-struct Lines {
-  explicit Lines(const std::string& text) {
-    std::string line;
-    for (size_t i = 0; i < text.size(); ++i) {
-      if (line.empty()) begins.push_back(i);
-      line += text[i];
-      const bool ends = text[i] == '\n' ||
-                        (text[i] == '\r' && text.compare(i + 1, 1, "\n") != 0);
-      if (ends || i + 1 == text.size()) {
-        while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) {
-          line.pop_back();
-        }
-        texts.push_back(line);
-        line.clear();
-      }
-    }
-    begins.push_back(text.size());
-  }
-  // The number of the line of a byte, from 1.
-  int64_t Of(size_t at) const {
-    return std::upper_bound(begins.begin(), begins.end() - 1, at) -
-           begins.begin();
-  }
-  std::vector<std::string> texts;
-  std::vector<size_t> begins;
-};
 
 // The expected index, computed one line and field at a time.
 Index Reference(const std::string& text, int64_t block_bytes,

@@ -272,6 +272,17 @@ def test_a_quote_that_is_not_closed(tmp_path, name):
     )
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_the_line_of_an_error_in_a_large_file(tmp_path, name, line_end):
+    # Line ends of two bytes are at the boundary of reads.
+    text = (b"x" * 62 + line_end) * 40_000 + b'"a' + line_end + b'b"c'
+    with pytest.raises(
+        InvalidArgument, match="line 40002: a quoted field from line 40001 ends"
+    ):
+        index(tmp_path, b"y" * 63 + text, name=name)
+
+
 def test_lines_to_skip_and_the_number_of_fields(tmp_path):
     text = b'"\na,"b\nc,d"\n'
     assert index(tmp_path, text, 1, ",", '"', 1)[:2] == [[2, 12], [1]]

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace lodestar {
 namespace {
@@ -12,32 +11,22 @@ constexpr int64_t kMarkBytes = 3;
 
 bool IsLineEnd(char c) { return c == '\n' || c == '\r'; }
 
-struct LineEnds {
-  int64_t lines = 0;
-  int64_t records = 0;  // lines with bytes
-};
-
-// Counts the line ends in [begin, end). The byte before `begin` exists. This
-// form compiles to vector instructions.
-LineEnds CountLineEnds(const char* begin, const char* end) {
-  LineEnds count;
+// The number of bytes of [begin, end) that end a line with bytes. The byte
+// before `begin` exists. This form compiles to vector instructions.
+int64_t CountLineEnds(const char* begin, const char* end) {
+  int64_t count = 0;
   while (begin < end) {
     // The largest sum that fits a byte.
     const int64_t length = std::min<int64_t>(end - begin, 255);
-    uint8_t lines = 0;
-    uint8_t records = 0;
+    uint8_t sum = 0;
     for (int64_t i = 0; i < length; ++i) {
       const char c = begin[i];
       const char before = begin[i - 1];
-      const uint8_t is_lf = c == '\n';
-      const uint8_t is_cr = c == '\r';
-      const uint8_t after_lf = before == '\n';
-      const uint8_t after_cr = before == '\r';
-      lines += is_cr | (is_lf & (after_cr ^ 1));
-      records += (is_lf | is_cr) & ((after_lf | after_cr) ^ 1);
+      const uint8_t ends = (c == '\n') | (c == '\r');
+      const uint8_t is_empty = (before == '\n') | (before == '\r');
+      sum += ends & (is_empty ^ 1);
     }
-    count.lines += lines;
-    count.records += records;
+    count += sum;
     begin += length;
   }
   return count;
@@ -74,91 +63,80 @@ const char* TextIndex::SkipByteOrderMark(const char* begin) {
 
 const char* TextIndex::SkipLines(const char* begin) {
   const char* p = begin;
-  for (; is_skipping_ && p < chunk_end_; last_ = *p++) {
-    const bool is_in_crlf = last_ == '\r' && *p == '\n';
+  for (; p < chunk_end_; ++p) {
+    const bool is_in_crlf = skips_lf_ && *p == '\n';
     if (lines_to_skip_ == 0 && !is_in_crlf) {
       is_skipping_ = false;
       offsets_[0] = line_begin_ = OffsetOf(p);
       break;
     }
-    if (IsLineEnd(*p) && !is_in_crlf) {
-      --lines_to_skip_;
-      ++num_lines_;
-    }
+    if (IsLineEnd(*p) && !is_in_crlf) --lines_to_skip_;
+    skips_lf_ = *p == '\r';
   }
   return p;
 }
 
-Status TextIndex::Add(const char* begin, const char* end) {
-  if (begin == end) return Status();
+bool TextIndex::Add(const char* begin, const char* end) {
+  if (begin == end) return true;
   chunk_ = begin;
   chunk_end_ = end;
-  next_lf_ = next_cr_ = nullptr;
-  const char* p = is_skipping_ ? SkipLines(begin) : SkipByteOrderMark(begin);
-  if (is_skipping_) {
-    size_ += end - begin;
-    return Status();
-  }
-  maybe_mark_ &= layout_.skip_lines == 0;
+  next_line_end_ = next_lf_ = next_cr_ = begin;
+  FindLineEnd(begin);
+  const char* p = is_skipping_ ? SkipLines(begin) : begin;
+  if (layout_.skip_lines == 0) p = SkipByteOrderMark(p);
   if (cuts_after_cr_) {
     cuts_after_cr_ = false;
-    if (*p == '\n') {
-      last_ = *p;
-      line_begin_ = OffsetOf(++p);
-    }
+    if (*p == '\n') line_begin_ = OffsetOf(++p);
     EndBlock(OffsetOf(p));
   }
   const char quote = layout_.quote;
   while (p < end) {
     if (state_ == State::kInQuotes) {
       const char* const close = Find(p, end, quote);
-      ScanQuoted(p, close);
+      if (next_line_end_ < close) ScanQuoted(p, close);
       p = close;
       if (p == end) break;
-      last_ = *p++;
+      ++p;
       state_ = State::kAfterQuote;
     } else if (state_ == State::kAfterQuote) {
-      if (*p == quote) {
-        last_ = *p++;
-        state_ = State::kInQuotes;
-      } else if (*p == layout_.delimiter) {
-        last_ = *p++;
-        state_ = State::kFieldStart;
+      if (*p == quote || *p == layout_.delimiter) {
+        state_ = *p == quote ? State::kInQuotes : State::kFieldStart;
+        ++p;
       } else if (IsLineEnd(*p)) {
         state_ = State::kInField;
       } else {
-        return BadClose(*p);
+        fault_ = Fault::kTextAfterQuote;
+        fault_at_ = OffsetOf(p);
+        fault_byte_ = *p;
+        return false;
       }
     } else if (quote == TextLayout::kNoQuote) {
-      LODESTAR_RETURN_IF_ERROR(ScanUnquoted(p, end));
+      ScanUnquoted(p, end);
       break;
     } else if (*p != quote) {
       const char* const next = Find(p, end, quote);
-      LODESTAR_RETURN_IF_ERROR(ScanUnquoted(p, next));
+      if (span_ >= 0) {
+        const char* const line_end = std::find_if(p, next, IsLineEnd);
+        if (line_end < next && !EndSpan(line_end)) return false;
+      }
+      ScanUnquoted(p, next);
       p = next;
     } else {
       if (state_ != State::kInField) {
         state_ = State::kInQuotes;
-        quote_line_ = num_lines_ + 1;
+        quote_ = OffsetOf(p);
       }
-      last_ = *p++;
+      ++p;
     }
   }
-  if (layout_.num_fields > 0) {
-    earlier_delimiters_ =
-        state_ == State::kLineStart ? 0 : CountDelimiters(end);
+  if (quote != TextLayout::kNoQuote) {
+    earlier_delimiters_ = CountDelimiters(end);
   }
   size_ += end - begin;
-  return Status();
+  return true;
 }
 
-Status TextIndex::ScanUnquoted(const char* begin, const char* end) {
-  if (span_line_ > 0) {
-    const char* const line_end = std::find_if(begin, end, IsLineEnd);
-    if (line_end < end) {
-      LODESTAR_RETURN_IF_ERROR(EndSpan(CountDelimiters(line_end)));
-    }
-  }
+void TextIndex::ScanUnquoted(const char* begin, const char* end) {
   const char* p = begin;
   while (p < end) {
     // A line end in the next `early` bytes would leave the block too short.
@@ -170,69 +148,52 @@ Status TextIndex::ScanUnquoted(const char* begin, const char* end) {
     const char* const line_end = std::find_if(p, end, IsLineEnd);
     const bool is_found = line_end < end;
     CountRecords(p, line_end + is_found);
-    if (!is_found) break;
+    if (!is_found) return;
     p = line_end + 1;
     if (*line_end == '\r') {
       cuts_after_cr_ = p == chunk_end_;
-      if (cuts_after_cr_) break;
-      if (p < end && *p == '\n') {
-        last_ = *p;
-        line_begin_ = OffsetOf(++p);
-      }
+      if (cuts_after_cr_) return;
+      if (p < end && *p == '\n') line_begin_ = OffsetOf(++p);
     }
     EndBlock(OffsetOf(p));
   }
-  return Status();
 }
 
 void TextIndex::CountRecords(const char* begin, const char* end) {
   if (begin == end) return;
-  if (IsLineEnd(*begin)) {
-    block_records_ += state_ != State::kLineStart;
-    num_lines_ += !(*begin == '\n' && last_ == '\r');
-  }
-  const LineEnds count = CountLineEnds(begin + 1, end);
-  block_records_ += count.records;
-  num_lines_ += count.lines;
+  if (IsLineEnd(*begin) && state_ != State::kLineStart) ++block_records_;
+  block_records_ += CountLineEnds(begin + 1, end);
   const char* line = end;
   while (line > begin && !IsLineEnd(line[-1])) --line;
   if (line > begin) line_begin_ = OffsetOf(line);
-  last_ = end[-1];
-  state_ = IsLineEnd(last_)             ? State::kLineStart
-           : last_ == layout_.delimiter ? State::kFieldStart
-                                        : State::kInField;
+  const char last = end[-1];
+  state_ = IsLineEnd(last)             ? State::kLineStart
+           : last == layout_.delimiter ? State::kFieldStart
+                                       : State::kInField;
+}
+
+void TextIndex::FindLineEnd(const char* begin) {
+  // Few files have both kinds, so that one of them is searched for once.
+  if (next_lf_ <= begin) next_lf_ = Find(begin, chunk_end_, '\n');
+  if (next_cr_ <= begin) next_cr_ = Find(begin, chunk_end_, '\r');
+  next_line_end_ = std::min(next_lf_, next_cr_);
 }
 
 void TextIndex::ScanQuoted(const char* begin, const char* end) {
-  for (const char* p = begin; p < end; ++p) {
-    // Each kind is searched for once, since most quotes hold no line ends.
-    if (next_lf_ == nullptr || next_lf_ < p) {
-      next_lf_ = Find(p, chunk_end_, '\n');
+  if (next_line_end_ < begin) FindLineEnd(begin);
+  while (next_line_end_ < end) {
+    if (span_ < 0) {
+      span_ = quote_;
+      lines_are_records_ = true;
     }
-    if (next_cr_ == nullptr || next_cr_ < p) {
-      next_cr_ = Find(p, chunk_end_, '\r');
+    // An empty line is not a record.
+    if (OffsetOf(next_line_end_) > line_begin_) {
+      lines_are_records_ &=
+          CountDelimiters(next_line_end_) + 1 == layout_.num_fields;
     }
-    const char* const line_end = std::min(next_lf_, next_cr_);
-    if (line_end >= end) break;
-    if (line_end > p) last_ = line_end[-1];
-    p = line_end;
-    EndQuotedLine(p);
-    last_ = *p;
+    line_begin_ = OffsetOf(next_line_end_ + 1);
+    FindLineEnd(next_line_end_ + 1);
   }
-  if (begin < end) last_ = end[-1];
-}
-
-void TextIndex::EndQuotedLine(const char* end) {
-  if (span_line_ == 0) {
-    span_line_ = quote_line_;
-    lines_are_records_ = true;
-  }
-  num_lines_ += !(*end == '\n' && last_ == '\r');
-  // An empty line is not a record.
-  if (layout_.num_fields > 0 && OffsetOf(end) > line_begin_) {
-    lines_are_records_ &= CountDelimiters(end) + 1 == layout_.num_fields;
-  }
-  line_begin_ = OffsetOf(end + 1);
 }
 
 int64_t TextIndex::CountDelimiters(const char* end) const {
@@ -242,31 +203,15 @@ int64_t TextIndex::CountDelimiters(const char* end) const {
   return earlier_delimiters_ + std::count(chunk_, end, layout_.delimiter);
 }
 
-Status TextIndex::EndSpan(int64_t num_delimiters) {
-  const int64_t first = std::exchange(span_line_, 0);
-  if (!lines_are_records_ || num_delimiters + 1 != layout_.num_fields) {
-    return Status();
+bool TextIndex::EndSpan(const char* end) {
+  lines_are_records_ &= CountDelimiters(end) + 1 == layout_.num_fields;
+  if (lines_are_records_) {
+    fault_ = Fault::kTwoReadings;
+    fault_at_ = OffsetOf(end);
+    return false;
   }
-  return InvalidArgument(
-      "line ", first, ": a quoted field goes on to line ", num_lines_ + 1,
-      ", but each of these lines is a row of ", layout_.num_fields,
-      " fields if quotes are ordinary characters. Pass `quote=\"\"` if they "
-      "are, or `quote='",
-      layout_.quote, "'` if the field spans lines");
-}
-
-Status TextIndex::BadClose(char next) const {
-  const bool is_printable = next > ' ' && next <= '~';
-  const int64_t line = num_lines_ + 1;
-  return InvalidArgument(
-      "line ", line, ": a quoted field ",
-      quote_line_ == line ? "" : StrCat("from line ", quote_line_, " "),
-      "ends before ",
-      is_printable
-          ? StrCat("'", next, "'")
-          : StrCat("the byte ", static_cast<int>(static_cast<uint8_t>(next))),
-      ", expected the delimiter or a line end. Double a quote inside quotes, "
-      "or pass `quote=\"\"` if quotes are ordinary characters");
+  span_ = -1;
+  return true;
 }
 
 void TextIndex::EndBlock(int64_t offset) {
@@ -275,16 +220,52 @@ void TextIndex::EndBlock(int64_t offset) {
   block_records_ = 0;
 }
 
-Status TextIndex::Finish() {
+bool TextIndex::Finish() {
+  chunk_ = chunk_end_ = nullptr;
   if (is_skipping_) offsets_[0] = size_;
   if (state_ == State::kInQuotes) {
-    return InvalidArgument("line ", quote_line_,
-                           ": the quote of a field is not closed. Pass "
-                           "`quote=\"\"` if quotes are ordinary characters");
+    fault_ = Fault::kNotClosed;
+    fault_at_ = quote_;
+    return false;
   }
-  if (span_line_ > 0) LODESTAR_RETURN_IF_ERROR(EndSpan(earlier_delimiters_));
+  if (span_ >= 0 && !EndSpan(nullptr)) return false;
   if (state_ != State::kLineStart) ++block_records_;
   if (offsets_.back() < size_) EndBlock(size_);
+  return true;
+}
+
+Status TextIndex::Explain(const LineOf& line_of) const {
+  int64_t first = 0;
+  int64_t last = 0;
+  const bool is_span = fault_ == Fault::kTwoReadings;
+  LODESTAR_RETURN_IF_ERROR(line_of(is_span ? span_ : quote_, &first));
+  LODESTAR_RETURN_IF_ERROR(line_of(fault_at_, &last));
+  switch (fault_) {
+    case Fault::kNone:
+      break;
+    case Fault::kNotClosed:
+      return InvalidArgument("line ", first,
+                             ": the quote of a field is not closed. Pass "
+                             "`quote=\"\"` if quotes are ordinary characters");
+    case Fault::kTextAfterQuote:
+      return InvalidArgument(
+          "line ", last, ": a quoted field ",
+          first == last ? "" : StrCat("from line ", first, " "), "ends before ",
+          fault_byte_ > ' ' && fault_byte_ <= '~'
+              ? StrCat("'", fault_byte_, "'")
+              : StrCat("the byte ", int{static_cast<uint8_t>(fault_byte_)}),
+          ", expected the delimiter or a line end. Double a quote inside "
+          "quotes, "
+          "or pass `quote=\"\"` if quotes are ordinary characters");
+    case Fault::kTwoReadings:
+      return InvalidArgument(
+          "line ", first, ": a quoted field goes on to line ", last,
+          ", but each of these lines is a row of ", layout_.num_fields,
+          " fields if quotes are ordinary characters. Pass `quote=\"\"` if "
+          "they "
+          "are, or `quote='",
+          layout_.quote, "'` if the field spans lines");
+  }
   return Status();
 }
 

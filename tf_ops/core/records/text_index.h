@@ -18,6 +18,7 @@
 #define LODESTAR_TF_OPS_CORE_RECORDS_TEXT_INDEX_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tf_ops/core/base/status.h"
@@ -42,14 +43,19 @@ class TextIndex {
   // Requires: block_bytes >= 1.
   TextIndex(int64_t block_bytes, const TextLayout& layout);
 
-  // Scans the next bytes of the file, [begin, end). Returns kInvalidArgument,
-  // with the line (from 1), if quotes are wrong or have two readings. Do not
-  // call any function after an error.
-  Status Add(const char* begin, const char* end);
+  // Scans the next bytes of the file, [begin, end). Returns false if quotes are
+  // wrong or have two readings; then only Explain() may be called.
+  bool Add(const char* begin, const char* end);
 
-  // Call once, after the last Add(). Returns the errors of Add(), and
-  // kInvalidArgument if a quote is not closed.
-  Status Finish();
+  // Call once, after the last Add(). Returns false like Add(), or if a quote is
+  // not closed.
+  bool Finish();
+
+  // Maps the offset of a byte to its line, from 1.
+  using LineOf = std::function<Status(int64_t offset, int64_t* line)>;
+  // Returns the error (kInvalidArgument) if Add() or Finish() returned false,
+  // or the error of `line_of`.
+  Status Explain(const LineOf& line_of) const;
 
   // The first byte of each block, then size(). Block i is [offsets()[i],
   // offsets()[i + 1]). The first block begins after the skipped lines. Except
@@ -77,18 +83,17 @@ class TextIndex {
   const char* SkipByteOrderMark(const char* begin);
   const char* SkipLines(const char* begin);
   // Scans [begin, end), which has no quote that opens or closes quotes.
-  Status ScanUnquoted(const char* begin, const char* end);
+  void ScanUnquoted(const char* begin, const char* end);
   // Counts the records that end in [begin, end) and updates state_.
   void CountRecords(const char* begin, const char* end);
-  // Counts the lines that end in [begin, end), which is in quotes.
+  // Notes the lines that end in [begin, end), which is in quotes.
   void ScanQuoted(const char* begin, const char* end);
-  // Ends the current line of a record that spans lines.
-  void EndQuotedLine(const char* end);
-  // Ends a record that spans lines; its last line has `num_delimiters`.
-  Status EndSpan(int64_t num_delimiters);
-  // Returns the error of quotes that close before the byte `next`.
-  Status BadClose(char next) const;
-  // Counts the delimiters of the current line up to `end`.
+  // Sets next_line_end_ for the bytes from `begin`.
+  void FindLineEnd(const char* begin);
+  // Ends a record that spans lines, in front of the line end at `end`. Returns
+  // false if it has two readings.
+  bool EndSpan(const char* end);
+  // Returns the number of delimiters in the current line before `end`.
   int64_t CountDelimiters(const char* end) const;
   void EndBlock(int64_t offset);
   int64_t OffsetOf(const char* p) const { return size_ + (p - chunk_); }
@@ -100,28 +105,36 @@ class TextIndex {
   const char* chunk_ = nullptr;  // the bytes of this Add(); they begin at size_
   const char* chunk_end_ = nullptr;
   int64_t size_ = 0;
-  char last_ = 0;                   // the byte before the next one
-  int64_t num_lines_ = 0;           // that have ended
-  int64_t line_begin_ = 0;          // where the current line begins
-  int64_t earlier_delimiters_ = 0;  // of the current line, in earlier chunks
+  int64_t line_begin_ = 0;  // where the current line begins
   int64_t lines_to_skip_;
   bool is_skipping_;
+  bool skips_lf_ = false;       // the last skipped line ended in CR
   bool maybe_mark_ = true;      // all bytes so far belong to a byte order mark
   bool cuts_after_cr_ = false;  // at size_, or after a '\n' that follows
-  // The first line ends of each kind that are not before the last position of
-  // ScanQuoted(); null if unknown.
-  const char* next_lf_ = nullptr;
-  const char* next_cr_ = nullptr;
-  int64_t quote_line_ = 0;  // where the last quotes were opened, from 1
-  // The line of the quotes that hold the first line end of the current record,
-  // 0 if it does not span lines.
-  int64_t span_line_ = 0;
-  // Whether all earlier lines of the current record have the same number of
-  // fields as a record, if quotes are ordinary characters.
-  bool lines_are_records_ = true;
   int64_t block_records_ = 0;
   std::vector<int64_t> offsets_ = {0};
   std::vector<int64_t> records_;
+
+  // Quotes. The line ends are the first ones of this chunk that are not before
+  // the last quotes.
+  const char* next_line_end_ = nullptr;
+  const char* next_lf_ = nullptr;
+  const char* next_cr_ = nullptr;
+  int64_t quote_ = 0;  // the last one that opened quotes
+  // The quote that opened the quotes with the first line end of the current
+  // record, or -1 if the record does not span lines.
+  int64_t span_ = -1;
+  // Whether the lines of the current record that have ended are records with
+  // `num_fields` fields if quotes are ordinary characters.
+  bool lines_are_records_ = true;
+  // Number of delimiters of the current line in earlier chunks.
+  int64_t earlier_delimiters_ = 0;
+
+  // The error, and the byte at which it was found.
+  enum class Fault { kNone, kNotClosed, kTextAfterQuote, kTwoReadings };
+  Fault fault_ = Fault::kNone;
+  int64_t fault_at_ = 0;
+  char fault_byte_ = 0;
 };
 
 }  // namespace lodestar

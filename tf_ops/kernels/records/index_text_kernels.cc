@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,6 +32,24 @@ absl::Status ReadCharacter(const Tensor& tensor, const char* name,
       "one ASCII character other than NUL, CR and LF, got ", found);
 }
 
+// Sets *line to the line of the byte at `offset`, from 1.
+absl::Status FindLine(tensorflow::Env* env, const std::string& path,
+                      int64_t offset, char* chunk, int64_t* line) {
+  std::unique_ptr<ByteStream> stream;
+  LODESTAR_TRY(ByteStream::Open(env, path, &stream));
+  *line = 1;
+  char last = 0;
+  int64_t read = kChunkBytes;
+  for (; offset > 0 && read > 0; offset -= read) {
+    LODESTAR_TRY(stream->Read(std::min(kChunkBytes, offset), chunk, &read));
+    for (int64_t i = 0; i < read; ++i) {
+      *line += chunk[i] == '\r' || (chunk[i] == '\n' && last != '\r');
+      last = chunk[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunIndexText(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckRank(ctx->input(0), "filename", 0));
   const std::string path(ctx->input(0).scalar<tstring>()());
@@ -52,14 +71,22 @@ absl::Status RunIndexText(OpKernelContext* ctx) {
   LODESTAR_TRY(ByteStream::Open(ctx->env(), path, &stream));
   TextIndex index(block_bytes, layout);
   const std::unique_ptr<char[]> chunk(new char[kChunkBytes]);
+  bool good = true;
   // A short read means the end. The stream then checks that the file is
   // unchanged.
-  for (int64_t read = kChunkBytes; read == kChunkBytes;) {
+  for (int64_t read = kChunkBytes; read == kChunkBytes && good;) {
     LODESTAR_TRY(stream->Read(kChunkBytes, chunk.get(), &read));
-    LODESTAR_TRY(
-        Prefixed(index.Add(chunk.get(), chunk.get() + read), path, ": "));
+    good = index.Add(chunk.get(), chunk.get() + read);
   }
-  LODESTAR_TRY(Prefixed(index.Finish(), path, ": "));
+  if (!good || !index.Finish()) {
+    absl::Status status;
+    const Status found = index.Explain([&](int64_t offset, int64_t* line) {
+      status.Update(FindLine(ctx->env(), path, offset, chunk.get(), line));
+      return Status();
+    });
+    LODESTAR_TRY(status);
+    LODESTAR_TRY(Prefixed(found, path, ": "));
+  }
   LODESTAR_TRY(OutputVector(ctx, 0, index.offsets()));
   LODESTAR_TRY(OutputVector(ctx, 1, index.records()));
   LODESTAR_TRY(OutputScalar(ctx, 2, index.size()));

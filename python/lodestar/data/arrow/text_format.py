@@ -16,10 +16,6 @@ from lodestar._checks import is_integer
 from lodestar._errors import DataError, reading
 from lodestar._input_bytes import open_input
 
-# The options that declare a layout.
-TEXT_OPTIONS = (
-    *("columns", "delimiter", "quote", "header", "skip_lines", "encoding"),
-)
 DELIMITERS = (",", "\t", ";", "|", "::")
 # The columns of Criteo's click logs, which have no header.
 CRITEO_NUMBERS = [f"I{i}" for i in range(1, 14)]
@@ -28,7 +24,7 @@ _CRITEO_LINE = re.compile(
     r"([01]\t)?(-?[0-9]+)?(\t(-?[0-9]+)?){12}(\t([0-9a-fA-F]{8})?){26}[\r\n]*",
     re.ASCII,
 )
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 17
 _MAX_HEAD_BYTES = 64 << 20
 # Records to inspect, including the first.
 _HEAD_RECORDS = 1000
@@ -122,6 +118,8 @@ def find_text_format(
             "\t",
             False,
             encoding,
+            quote=_quote_of("\t", quote),
+            spans_lines=quote is not None,
             skip_lines=skip_lines,
             first_line=head.line,
         )
@@ -136,20 +134,21 @@ def find_text_format(
         names = ()
     if delimiter is None:
         delimiter = _delimiter_of(head, quote, columns, names)
-    records = head.records(delimiter, quote)
+    records = head.records(delimiter, quote, 3)
+    is_decided = header is not None or _are_in(names, records[0])
+    if not is_decided:
+        records = head.records(delimiter, quote)
     first = records[0]
     if columns is not None and len(first) != len(columns):
         raise head.error(
-            f"found {len(first)} fields separated by {delimiter!r}, expected "
+            _uneven_text(head, delimiter, records)
+            or f"found {len(first)} fields separated by {delimiter!r}, expected "
             f"{len(columns)} as in `columns`"
-            f"{_advice(head, delimiter, records, len(columns))}"
         )
-    if header is None and not _are_in(names, first):
-        uneven = _uneven_text(head, delimiter, records)
-        if uneven is not None:
-            raise head.error(uneven)
-    elif (text := _trailing_text(head, delimiter, records)) is not None:
-        raise head.error(text)
+    find_text = _trailing_text if is_decided else _uneven_text
+    uneven = find_text(head, delimiter, records)
+    if uneven is not None:
+        raise head.error(uneven)
     has_header = _has_header(head, records, header, columns, names, na_values)
     return TextFormat(
         tuple(first if columns is None else columns),
@@ -301,17 +300,24 @@ class _Head:
         return DataError(f"{self.path}: line {self.line}: {text}")
 
     def records(
-        self, delimiter: str, quote: str | None, most: int = _HEAD_RECORDS
+        self,
+        delimiter: str,
+        quote: str | None,
+        most: int = _HEAD_RECORDS,
+        *,
+        is_strict: bool = False,
     ) -> list[list[str]]:
         """Returns the fields of the first `most` records, without whitespace.
 
-        If quotes are malformed, they are ordinary characters here; scanning the
-        whole file then reports the error.
+        If quotes are malformed, returns no record if `is_strict`. Otherwise, they
+        are ordinary characters here, and scanning the whole file reports the error.
         """
         while True:
             found, is_good = self._parsed(
                 delimiter, _quote_of(delimiter, quote), most
             )
+            if not is_good and is_strict:
+                return []
             if not is_good:
                 found, _ = self._parsed(delimiter, "", most)
             if found and (
@@ -365,24 +371,28 @@ def _delimiter_of(
     """Returns the only delimiter that fits the names and the first records."""
     fitting = [d for d in DELIMITERS if len(d) == 1 or not quote]
     by_names = []
-    for delimiter in fitting:
+    for delimiter in fitting if columns or names else ():
         (first,) = head.records(delimiter, quote, 1)
-        if columns is not None:
-            is_named = len(first) == len(columns)
-        else:
-            is_named = bool(names) and all(
-                _are_in([name], first) for name in names
-            )
-        if is_named:
+        if len(first) == len(columns or first) and all(
+            _are_in([name], first) for name in names
+        ):
             by_names.append(delimiter)
     if len(by_names) == 1:
         return by_names[0]
-    records = {d: head.records(d, quote) for d in by_names or fitting}
-    even = [
-        d
-        for d, rows in records.items()
-        if len(rows[0]) > 1 and len({len(row) for row in rows}) == 1
-    ]
+    for is_strict in (True, False):
+        records = {
+            d: head.records(d, quote, is_strict=is_strict)
+            for d in by_names or fitting
+        }
+        even = [
+            d
+            for d, rows in records.items()
+            if rows
+            and len(rows[0]) > 1
+            and len({len(row) for row in rows}) == 1
+        ]
+        if even:
+            break
     if len(even) == 1:
         return even[0]
     if even:
@@ -433,18 +443,6 @@ def _trailing_text(
         f"makes {size + 1} fields, the last empty; remove these delimiters, or "
         f"pass `skip_lines={head.line}, header=False` and `columns` with "
         f"{size + 1} names"
-    )
-
-
-def _advice(
-    head: _Head, delimiter: str, records: list[list[str]], expected: int
-) -> str:
-    others = {len(record) for record in records[1:]}
-    if others != {expected}:
-        return ""
-    return (
-        f", and in all lines after it; if it is not part of the table, pass "
-        f"`skip_lines={head.line}`"
     )
 
 

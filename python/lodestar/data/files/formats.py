@@ -17,6 +17,7 @@ from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.data.example.sample_table import infer_examples
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Schema
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
@@ -66,7 +67,7 @@ class Format:
 _RAW = ("layout", "key_type", "nnz_per_slot")
 # Options that replace a schema.
 INFERRED = ("label", "categorical", "numeric", "na_values")
-_TEXT = (*INFERRED, "columns", "delimiter", "encoding")
+_TEXT = (*INFERRED, *TEXT_OPTIONS)
 
 FORMATS = {
     f.name: f
