@@ -904,6 +904,8 @@ def lodestar_index_text(
     block_bytes: tf.Tensor,
     delimiter: tf.Tensor,
     quote: tf.Tensor,
+    skip_lines: tf.Tensor,
+    num_fields: tf.Tensor,
     name: str | None = None,
 ) -> _IndexText: ...
 

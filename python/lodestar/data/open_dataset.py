@@ -29,6 +29,7 @@ from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Column, Schema, as_schema
 from lodestar.data.schema.infer import Wanted
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.shared_file_list import SharedFileList
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
             """Returns its files, unless it is a table or was split."""
 
 
-_TEXT_OPTIONS = ("columns", "delimiter", "encoding")
 _TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
 # With one of these, a dataset has state that files cannot share.
@@ -64,6 +64,9 @@ def open_dataset(
     na_values: Collection[str] | None = None,
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
+    quote: str | None = None,
+    header: bool | None = None,
+    skip_lines: int | None = None,
     encoding: str | None = None,
     weights: Mapping[str, str] | None = None,
     split: float | None = None,
@@ -114,10 +117,25 @@ def open_dataset(
         sample_weight: Without `schema`: the column with the weight of each example
             in the loss.
         na_values: Without `schema`: strings that mean missing, in every source.
-        columns: Text: column names of files without a header.
-        delimiter: Text: the delimiter, of one or several characters. None detects
-            it.
+        columns: Text: names of all columns, for files without a header or to
+            replace the names in it.
+        delimiter: Text: the delimiter, of one or several characters. None uses the
+            only one of comma, tab, semicolon, `|` and `::` that splits the first
+            lines into equally many fields, or that makes the names of `schema`
+            or `columns` fit. If there are two or none, this is an error.
+        quote: Text: the quote character, or `""` if no character quotes. None
+            means double quotes if the delimiter is one character, and refuses a
+            file that also has a reading with as many columns in which they are
+            ordinary characters of several rows.
+        header: Text: whether the first record is a header. None: it is if it
+            has the columns that are read, or `columns`, or names above a column of
+            numbers; it is not if `columns` is given and the record consists of
+            numbers. Otherwise this is an error.
+        skip_lines: Text: the number of lines before the first record, e.g. 1 for
+            files that begin with a comment. Defaults to 0.
         encoding: Text: the encoding, which must extend ASCII. Defaults to UTF-8.
+            The text options are saved in an inferred schema, as `schema.text`, and
+            apply to the text files that are opened with that schema.
         weights: Maps an id column to the float column with a weight for each of
             its ids; see `Schema.with_weights`.
         split: The fraction of rows to hold out, e.g. 0.1. Returns a pair of
@@ -195,13 +213,16 @@ def open_dataset(
         na_values=na_values,
         columns=columns,
         delimiter=delimiter,
+        quote=quote,
+        header=header,
+        skip_lines=skip_lines,
         encoding=encoding,
         weights=weights,
         slot_size_array=options.pop("slot_size_array", None),
         outside=outside,
     )
     if is_table(data):
-        _refuse(arrow, _TEXT_OPTIONS, "a table")
+        _refuse(arrow, TEXT_OPTIONS, "a table")
         for name in ("format", "open_command", "shuffle_files"):
             if {**options, "format": format}.get(name):
                 raise ValueError(f"`{name}` is not an option of a table.")
@@ -222,7 +243,7 @@ def open_dataset(
         if format is not None:
             name = _format_called(format).name
         else:
-            name = _found_format(paths, arrow)
+            name = _found_format(paths, found_schema, arrow)
         where = paths[0]
     _check_options(where, FORMATS[name], options)
     files = _Files(
@@ -277,7 +298,7 @@ class _Files:
         """Opens files of a format that Arrow reads."""
         name, arrow, schema = self.format, self.arrow, self.schema
         if name not in _TEXT:
-            _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
+            _refuse(arrow, TEXT_OPTIONS, f"{name} files")
         if schema is not None:
             check_stored_ids(paths, schema)
         elif not arrow.infers:
@@ -357,15 +378,17 @@ def _why_not_inspected(data: Any, options: Mapping[str, Any]) -> str | None:
     return None if options.get("open_command") is None else _BY_COMMAND
 
 
-def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
+def _found_format(
+    paths: list[str], schema: Schema | None, arrow: ArrowOptions
+) -> str:
     """Returns the format of files. Text options imply delimited text."""
-    if all(getattr(arrow, option) is None for option in _TEXT_OPTIONS):
-        return one_format(paths)
     try:
         name = one_format(paths)
     except DataError:
+        if not arrow.text and (schema is None or not schema.text):
+            raise
         return "csv"
-    return "csv" if name in ("multislot", "raw") else name
+    return "csv" if arrow.text and name in ("multislot", "raw") else name
 
 
 def _open_records(
@@ -377,7 +400,7 @@ def _open_records(
     options: dict[str, Any],
 ) -> "SchemaDataset":
     """Opens files of a format that Arrow does not read."""
-    _refuse(arrow, _TEXT_OPTIONS, f"{found.name} files")
+    _refuse(arrow, TEXT_OPTIONS, f"{found.name} files")
     _refuse(arrow, Wanted._fields, f"{found.name} files, which need a schema")
     if schema is None:
         schema = schema_of(paths)
@@ -423,7 +446,7 @@ def _finished(
 
 def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
     for name in names:
-        if getattr(arrow, name):
+        if name in arrow.text or getattr(arrow, name):
             raise ValueError(f"`{name}` is not an option of {what}.")
 
 

@@ -105,15 +105,17 @@ class ExampleSource(RowSource):
             table = pa.table({"": pa.nulls(self.row_groups[group])})
         return columns_of(table, names, self.partitions), bad
 
-    def sample(self, group: int, names: Sequence[str]) -> Any:
+    def sample(
+        self, group: int, names: Sequence[str]
+    ) -> tuple[Any, dict[int, str]]:
         """See RowSource. Only the groups that `schema` describes have rows."""
         if group >= self._described:
-            return self.schema.empty_table().select(names)
+            return self.schema.empty_table().select(names), {}
         levels = {name: self._levels[name] for name in names}
-        parsed, _ = self._parse(
+        parsed, bad = self._parse(
             group, {name: level > 1 for name, level in levels.items()}
         )
-        return pa.table(
+        table = pa.table(
             [
                 pa.LargeListArray.from_arrays(pa.array(splits), values)
                 if level
@@ -122,6 +124,7 @@ class ExampleSource(RowSource):
             ],
             names=list(levels),
         )
+        return table, bad
 
     def check_names(self, names: Collection[str]) -> None:
         """Does nothing, because any record may have any feature."""

@@ -1,12 +1,14 @@
 """Opens files that Arrow reads, and tables in memory."""
 
 import concurrent.futures
+import contextlib
 import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
@@ -20,6 +22,7 @@ from lodestar.data.arrow.ipc_source import open_ipc
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
 from lodestar.data.arrow.row_source import (
     RowSource,
+    partitions_of,
     split_sources,
     split_sources_by,
 )
@@ -27,6 +30,7 @@ from lodestar.data.arrow.table_source import TableSource, as_arrow, name_of
 from lodestar.data.arrow.text_format import (
     CRITEO_IDS,
     CRITEO_NUMBERS,
+    TextFormat,
     find_text_format,
 )
 from lodestar.data.arrow.text_source import TextSource
@@ -42,6 +46,7 @@ from lodestar.data.schema.infer import (
     infer_schema,
 )
 from lodestar.data.schema.schema import NA_VALUES
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.bind_metadata import bind_metadata, check_same_places
 from lodestar.hugectr.parquet_metadata import (
     ParquetMetadata,
@@ -66,8 +71,11 @@ class ArrowOptions:
         sample_weight: Name of the column of sample weights.
         declare: Columns that inference takes as they are.
         na_values: Strings that mean missing. None: the default.
-        columns: Text: names of the columns of files without a header.
-        delimiter: Text: the delimiter. None: detect it.
+        columns: Text: names of the columns. None: those in the header.
+        delimiter: Text: the delimiter. None: the only one that fits.
+        quote: Text: the quote character, empty for none. None: a double quote.
+        header: Text: whether the first record is a header. None: if certain.
+        skip_lines: Text: number of lines before the first record. None: 0.
         encoding: Text: the encoding. None: UTF-8.
         weights: See `Schema.with_weights`.
         slot_size_array: Number of ids of each sparse id column. Ids are checked,
@@ -85,6 +93,9 @@ class ArrowOptions:
     na_values: Collection[str] | None = None
     columns: Sequence[str] | None = None
     delimiter: str | None = None
+    quote: str | None = None
+    header: bool | None = None
+    skip_lines: int | None = None
     encoding: str | None = None
     weights: Mapping[str, str] | None = None
     slot_size_array: Sequence[int] | None = None
@@ -111,6 +122,14 @@ class ArrowOptions:
     def infers(self) -> bool:
         """Whether an option applies only to schema inference."""
         return bool(self.wanted.given)
+
+    @property
+    def text(self) -> dict[str, Any]:
+        """The given options of text files."""
+        values = {name: getattr(self, name) for name in TEXT_OPTIONS}
+        if values["columns"] is not None:
+            values["columns"] = list(values["columns"])
+        return {n: v for n, v in values.items() if v is not None}
 
 
 class ArrowData:
@@ -143,7 +162,7 @@ class ArrowData:
         else:
             use_metadata = False
             if schema is None:
-                schema, self.notes = _inferred(sources, first, options)
+                schema, self.notes = _inferred(sources, first, options, skip)
                 na_values = schema.na_values
             self.bindings = bind(_present(schema, first))
         if options.weights:
@@ -306,20 +325,27 @@ def _text_sources(
     na_values = options.na_values
     if na_values is None:
         na_values = NA_VALUES if schema is None else schema.na_values
-    delimiter = options.delimiter
-    if delimiter is None and format == "tsv":
-        delimiter = "\t"
-    wanted = [] if schema is None else schema.names()
+    declared = {**(schema.text if schema else {}), **options.text}
+    if format == "tsv":
+        declared.setdefault("delimiter", "\t")
+    names = _names_in_header(schema, options, partitions_of(paths[0]))
+
+    def layout_of(path: str) -> TextFormat:
+        return find_text_format(
+            path, names=names, na_values=na_values, **declared
+        )
 
     def open_one(path: str) -> RowSource:
-        text_format = find_text_format(
-            path,
-            columns=options.columns,
-            delimiter=delimiter,
-            encoding=options.encoding,
-            wanted=wanted,
-        )
-        return TextSource(path, text_format, na_values)
+        return TextSource(path, layout_of(path), na_values)
+
+    if not names and len(paths) > 1:
+        # A certain header decides for the files that have the same one.
+        for path in paths:
+            with contextlib.suppress(DataError, tf.errors.OpError):
+                layout = layout_of(path)
+                if layout.has_header:
+                    names = [(name,) for name in layout.columns if name]
+                break
 
     sources = _opened(paths, open_one, skip)
     for source in sources:
@@ -332,6 +358,26 @@ def _text_sources(
                 stacklevel=6,
             )
     return sources
+
+
+def _names_in_header(
+    schema: Schema | None,
+    options: ArrowOptions,
+    partitions: Collection[str],
+) -> list[tuple[str, ...]]:
+    """Returns the spellings of each column that a header must have."""
+    if schema is not None:
+        # A dense column may be stored as several. Labels may be missing.
+        return [
+            (c.name, f"{c.name}_0")
+            for c in schema.used
+            if c.is_feature and c.name not in partitions
+        ]
+    # A label may be `COLUMN=POSITIVE`.
+    return [
+        (name, name.partition("=")[0]) if name == options.label else (name,)
+        for name in options.wanted.names()
+    ]
 
 
 def _present(schema: Schema, first: RowSource) -> list[Column]:
@@ -408,7 +454,10 @@ class _Fits:
 
 
 def _inferred(
-    sources: Sequence[RowSource], first: RowSource, options: ArrowOptions
+    sources: Sequence[RowSource],
+    first: RowSource,
+    options: ArrowOptions,
+    skip: Callable[[str, int], None] | None,
 ) -> Inferred:
     wanted = options.wanted
     names = first.schema.names
@@ -421,9 +470,13 @@ def _inferred(
         for name in first.partitions
         if name not in names and name not in options.outside
     }
-    return infer_schema(
-        _sample(sources, partitions), first.path, wanted, partitions
+    schema, notes = infer_schema(
+        _sample(sources, partitions, skip), first.path, wanted, partitions
     )
+    if isinstance(first, TextSource):
+        notes = [*notes, f"Text: {first.format.describe()}."]
+    schema = Schema(schema, na_values=schema.na_values, text=options.text)
+    return Inferred(schema, notes)
 
 
 def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
@@ -443,9 +496,11 @@ def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
 
 
 def _sample(
-    sources: Sequence[RowSource], partitions: Mapping[str, Sequence[str | None]]
+    sources: Sequence[RowSource],
+    partitions: Mapping[str, Sequence[str | None]],
+    skip: Callable[[str, int], None] | None,
 ) -> Any:
-    """Returns the first rows of the sources with equal schemas."""
+    """Returns the first good rows of the sources with equal schemas."""
     first = next((s for s in sources if s.num_rows), sources[0])
     names = _leaves(first)
     most = SAMPLE_ROWS
@@ -463,7 +518,15 @@ def _sample(
                 continue
             if rows >= most:
                 break
-            table = source.sample(group, names).slice(0, most - rows)
+            table, bad = source.sample(group, names)
+            if bad and skip is None:
+                row = min(bad)
+                raise DataError(
+                    f"{source.path}: {source.where(group, row)}: {bad[row]}"
+                )
+            if bad:
+                table = table.take(np.setdiff1d(np.arange(size), list(bad)))
+            table = table.slice(0, most - rows)
             tables.append(table)
             rows += table.num_rows
         if rows >= most:

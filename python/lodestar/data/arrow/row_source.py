@@ -55,13 +55,16 @@ class RowSource(abc.ABC):
             DataError: The group cannot be read.
         """
 
-    def sample(self, group: int, names: Sequence[str]) -> Any:
-        """Returns columns of a group to infer a schema from, as stored."""
+    def sample(
+        self, group: int, names: Sequence[str]
+    ) -> tuple[Any, dict[int, str]]:
+        """Returns columns of a group to infer a schema from; see `table`."""
         bindings = [
             Binding(Column.sparse(name, encoding="hash"), name)
             for name in names
         ]
-        return self.table(group, bindings)[0]
+        found: tuple[Any, dict[int, str]] = self.table(group, bindings)
+        return found
 
     def where(self, group: int, row: int) -> str:
         """Returns the name of a row in errors."""

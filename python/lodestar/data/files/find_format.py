@@ -219,7 +219,7 @@ def _text_format(head: bytes) -> str | None:
     if is_numbers and (_is_multislot(words) or not _is_delimited(text)):
         return "multislot" if words[0].isdigit() else None
     if _is_delimited(text):
-        return "tsv" if "\t" in text and "," not in text else "csv"
+        return "csv"
     return None
 
 

@@ -15,6 +15,7 @@ from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema.infer import Wanted
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
@@ -56,7 +57,7 @@ class Format:
 _RAW = ("layout", "key_type", "nnz_per_slot")
 # Options that replace a schema.
 INFERRED = Wanted._fields
-_TEXT = (*INFERRED, "columns", "delimiter", "encoding")
+_TEXT = (*INFERRED, *TEXT_OPTIONS)
 
 FORMATS = {
     f.name: f

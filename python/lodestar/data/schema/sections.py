@@ -17,7 +17,18 @@ _SECTIONS = (
     "unused",
     "order",
     "na_values",
+    "text",
 )
+# The options of text files, with the types of their values.
+_TEXT_TYPES: dict[str, type] = {
+    "columns": list,
+    "delimiter": str,
+    "quote": str,
+    "header": bool,
+    "skip_lines": int,
+    "encoding": str,
+}
+TEXT_OPTIONS = tuple(_TEXT_TYPES)
 # The names of the (dtype, binary) of a label in a schema file.
 _LABELS = {
     "binary": ("uint64", True),
@@ -52,8 +63,10 @@ _FORMS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Column)}
 
 
-def parse(content: Any) -> tuple[list[Column], list[str] | None]:
-    """Returns the columns of a schema file, and its `na_values` or None."""
+def parse(
+    content: Any,
+) -> tuple[list[Column], list[str] | None, Mapping[str, Any]]:
+    """Returns the columns of a schema file, its `na_values` or None, and `text`."""
     if not isinstance(content, Mapping):
         raise ValueError(
             f"must be a mapping with the keys {', '.join(_SECTIONS)}, got "
@@ -98,7 +111,33 @@ def parse(content: Any) -> tuple[list[Column], list[str] | None]:
             raise ValueError(f"key 'unused': {name!r} is not a declared column")
     if not columns:
         raise ValueError("declares no columns")
-    return _ordered(content, columns), _na_values(content)
+    text = _mapping(content, "text", "option to value")
+    return _ordered(content, columns), _na_values(content), text
+
+
+def checked_text(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of text files; raises ValueError if one is not valid."""
+    found = {}
+    for name, value in text.items():
+        if name not in _TEXT_TYPES:
+            raise ValueError(
+                f"`text`: unknown option {name!r}; the options are "
+                f"{', '.join(_TEXT_TYPES)}."
+            )
+        if isinstance(value, tuple):
+            value = list(value)
+        items = value if isinstance(value, list) else []
+        wanted = _TEXT_TYPES[name]
+        if type(value) is not wanted or not all(
+            isinstance(item, str) for item in items
+        ):
+            raise ValueError(
+                f"`text`: `{name}` must be "
+                f"{'a list of strings' if wanted is list else wanted.__name__}, "
+                f"got {value!r}."
+            )
+        found[name] = value
+    return found
 
 
 def sections(columns: Sequence[Column]) -> dict[str, Any]:

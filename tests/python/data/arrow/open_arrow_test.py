@@ -364,6 +364,7 @@ def test_movielens(tmp_path):
         schema,
         8,
         columns=["movie", "title", "genres"],
+        header=False,
         encoding="latin-1",
     )
     assert features["movie"].to_list() == [[1], [2], [3]]
