@@ -16,6 +16,7 @@ from lodestar.data.arrow.arrow_dataset import arrow_dataset
 from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
+from lodestar.data.arrow.json_source import JsonSource
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
 from lodestar.data.arrow.row_source import RowSource, SplitSource
 from lodestar.data.arrow.table_source import TableSource, as_arrow, name_of
@@ -43,7 +44,7 @@ from lodestar.hugectr.parquet_metadata import (
 )
 from lodestar.hugectr.slot_sizes import slot_offsets
 
-FORMATS = ("parquet", "arrow", "csv", "tsv")
+FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl")
 _OPEN_THREADS = 8
 
 
@@ -203,6 +204,8 @@ def open_files(
         sources = _parquet_sources(paths, metadata, skip)
     elif format == "arrow":
         sources = _opened(paths, open_ipc, skip)
+    elif format == "jsonl":
+        sources = _opened(paths, JsonSource, skip)
     else:
         sources = _text_sources(paths, format, schema, options, skip)
     return ArrowData(sources, schema, options, skip, metadata)
@@ -310,7 +313,8 @@ def _text_sources(
 def _present(schema: Schema, first: RowSource) -> list[Column]:
     """Returns the used columns, without labels if the source has no label."""
     labels = [column for column in schema.labels if column.used]
-    if labels and not any(label.name in first.types for label in labels):
+    names = [label.name for label in labels]
+    if labels and len(first.missing(names)) == len(names):
         features = [c for c in schema.used if c.kind != "label"]
         if features:
             return features
@@ -350,8 +354,10 @@ class _Fits:
             list(dict.fromkeys(b.source for b in self._bindings))
         )
         for binding in self._bindings:
+            if isinstance(source, (JsonSource, TextSource)):
+                continue  # each value is checked when it is read
             arrow_type = source.types.get(binding.source)
-            if arrow_type is None or isinstance(source, TextSource):
+            if arrow_type is None:
                 continue
             column = dataclasses.replace(
                 binding.column, name="x", weights_of=None, why="declared"
@@ -426,9 +432,6 @@ def _sample(
     most = SAMPLE_ROWS
     if names:
         most = min(most, max(LEAST_ROWS, SAMPLE_CELLS // len(names)))
-    bindings = [
-        Binding(Column.sparse(name, encoding="hash"), name) for name in names
-    ]
     tables: list[Any] = []
     rows = 0
     for source in sources:
@@ -436,14 +439,8 @@ def _sample(
             continue
         if source is not first and source.schema != first.schema:
             continue
-        for group, size in enumerate(source.row_groups):
-            if not size:
-                continue
-            if rows >= most:
-                break
-            table = source.table(group, bindings)[0].slice(0, most - rows)
-            tables.append(table)
-            rows += table.num_rows
+        tables.append(source.head(names, most - rows))
+        rows += tables[-1].num_rows
         if rows >= most:
             break
     columns = []

@@ -15,6 +15,7 @@ from lodestar._input_bytes import ChangedFileError
 from lodestar.data.arrow.decode import Rows, decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.binding import Binding
+from lodestar.data.schema import Column
 
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -48,6 +49,20 @@ class RowSource(abc.ABC):
             DataError: The group cannot be read.
         """
 
+    def head(self, names: Sequence[str], rows: int) -> Any:
+        """Returns columns of the first `rows` rows, or of all, to infer a schema."""
+        # Hashed columns keep the values of any source.
+        bindings = [
+            Binding(Column.sparse(name, encoding="hash"), name)
+            for name in names
+        ]
+        tables: list[Any] = []
+        for group, size in enumerate(self.row_groups):
+            if size and rows > 0:
+                tables.append(self.table(group, bindings)[0].slice(0, rows))
+                rows -= size
+        return pa.concat_tables(tables)
+
     def where(self, group: int, row: int) -> str:
         """Returns the name of a row in errors."""
         return f"row {sum(self.row_groups[:group]) + row}"
@@ -67,12 +82,16 @@ class RowSource(abc.ABC):
         found.update(zip(self.schema.names, self.schema.types))
         return found
 
+    def missing(self, names: Collection[str]) -> list[str]:
+        """Returns the names that are neither columns nor fields."""
+        return [name for name in names if name not in self.types]
+
     def check_names(self, names: Collection[str]) -> None:
         """Raises DataError unless the source has each column exactly once."""
         counts: dict[str, int] = {}
         for name in self.schema.names:
             counts[name] = counts.get(name, 0) + 1
-        missing = [name for name in names if name not in self.types]
+        missing = self.missing(names)
         if missing:
             raise DataError(
                 f"{self.path}: has no column {', '.join(map(repr, missing[:5]))}"
@@ -233,7 +252,6 @@ class SplitSource(RowSource):
         self._is_held = is_held
         self.path = source.path
         self.num_bytes = source.num_bytes
-        self.schema = source.schema
         self.partitions = source.partitions
         sizes = []
         before = 0
@@ -243,6 +261,11 @@ class SplitSource(RowSource):
             sizes.append(taken if is_held else rows - taken)
             before += rows
         self.row_groups = tuple(sizes)
+
+    @functools.cached_property
+    def schema(self) -> Any:  # type: ignore[override]
+        """See RowSource."""
+        return self._source.schema
 
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """See RowSource."""
