@@ -255,15 +255,18 @@ def _of_union(
         try:
             part = _decode_array(binding, values, na_values, found, 0)
         except DataError as error:
-            text = str(error)
-            every = np.arange(len(places))
-            found.add(every, binding.source, lambda row, text=text: text)
+            describe = functools.partial(_constant, str(error))
+            found.add(np.arange(len(places)), binding.source, describe)
             values = pa.nulls(len(places), missing)
             part = _decode_array(binding, values, na_values, Faults(str), 0)
         faults.add_all(found, rows[places])
         parts.append({0: part})
     order = np.argsort(np.concatenate([places for places, _ in pieces]))
     return take(concat(parts), order)[0]
+
+
+def _constant(text: str, row: int) -> str:
+    return text
 
 
 def _inferred(column: Column) -> str:

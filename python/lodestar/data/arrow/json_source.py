@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,12 +36,10 @@ from lodestar.data.schema import Column
 # Number of bytes to parse at a time.
 _BLOCK_BYTES = 4 << 20
 # Lines of a block that show the types of its columns.
-_SHOWING_LINES = 100
+_SHOWING_LINES = 50
 # Lines that show the types of a file, if there is no schema.
 _SAMPLE_LINES = 20_000
 _MARK = b"\xef\xbb\xbf"
-# Arrow accepts these numbers, which are not JSON.
-_NOT_JSON = re.compile(rb"(?:NaN|Inf(?:inity)?)[ \t]*[,}\]]")
 
 
 class JsonSource(RowSource):
@@ -72,7 +69,7 @@ class JsonSource(RowSource):
         self._lines: tuple[int, list[int]] = (-1, [])
 
     @functools.cached_property
-    def schema(self) -> Any:  # type: ignore[override]
+    def schema(self) -> Any:
         """Types of the first lines, with a column for each dotted path."""
         return self._sample.schema
 
@@ -89,6 +86,11 @@ class JsonSource(RowSource):
     def head(self, names: Sequence[str], rows: int) -> Any:
         """See RowSource."""
         return self._sample.select(names).slice(0, rows)
+
+    def check_names(self, names: Collection[str]) -> None:
+        """See RowSource."""
+        if self.missing(names):
+            super().check_names(names)  # raises an error with all columns
 
     def missing(self, names: Collection[str]) -> list[str]:
         """See RowSource."""
@@ -125,7 +127,7 @@ class JsonSource(RowSource):
             keys.update(".".join(parts[:i]) for i in range(2, len(parts) + 1))
         if any(quoted in data for key in keys for quoted in _quoted(key)):
             return None
-        if not (_has_object_per_line(data, rows) and _is_strict(data)):
+        if not (_has_object_per_line(data, rows) and _is_unicode(data)):
             return None
         try:
             lines = data.split(b"\n", _SHOWING_LINES)[:_SHOWING_LINES]
@@ -156,19 +158,19 @@ class JsonSource(RowSource):
     ) -> tuple[Any, dict[int, str]]:
         """Returns a block's table, and the errors of bad rows."""
         bad = {}
-        rows: list[list[Any]] = []
+        values: list[list[Any]] = [[] for _ in columns]
         for number, line in enumerate(filter(None, data.splitlines())):
+            found: list[Any] = [None] * len(columns)
             try:
-                found = parse_object(line)
-                rows.append(
-                    [_get(found, n, self.partitions.get(n)) for n in columns]
-                )
+                row = parse_object(line)
+                found = [_get(row, n, self.partitions.get(n)) for n in columns]
             except ValueError as error:
                 bad[number] = str(error)
-                rows.append([None] * len(columns))
+            for column_values, value in zip(values, found):
+                column_values.append(value)
         arrays = []
-        for i, (name, column) in enumerate(columns.items()):
-            array, wrong = as_array(column, [row[i] for row in rows])
+        for (name, column), column_values in zip(columns.items(), values):
+            array, wrong = as_array(column, column_values)
             arrays.append(array)
             for number, text in wrong.items():
                 bad.setdefault(number, f"column {name!r}: {text}")
@@ -176,7 +178,7 @@ class JsonSource(RowSource):
 
     @functools.cached_property
     def _sample(self) -> Any:
-        objects = []
+        objects: list[dict[str, Any]] = []
         for group in range(len(self.row_groups)):
             for line in filter(None, self._block(group).splitlines()):
                 if len(objects) == _SAMPLE_LINES:
@@ -242,10 +244,7 @@ def _has_object_per_line(data: bytes, rows: int) -> bool:
     return is_whole and ends == rows - 1
 
 
-def _is_strict(data: bytes) -> bool:
-    """Returns whether a block has neither invalid UTF-8 nor NaN, unlike JSON."""
-    if (b"NaN" in data or b"Inf" in data) and _NOT_JSON.search(data):
-        return False
+def _is_unicode(data: bytes) -> bool:
     try:
         return data.isascii() or bool(data.decode())
     except UnicodeDecodeError:
@@ -286,12 +285,12 @@ def _nested(types: Mapping[str, Any]) -> Any:
 
 
 def _is_exact(column: Any) -> bool:
-    """Returns whether no float may be a rounded integer."""
+    """Returns whether no float is NaN, or may be a rounded integer."""
     for chunk in column.chunks:
         while pa.types.is_list(chunk.type):
             chunk = chunk.flatten()
         if pa.types.is_floating(chunk.type):
-            largest = pc.max(pc.abs(chunk)).as_py()
-            if largest is not None and largest >= EXACT_BELOW:
+            is_small = pc.less(pc.abs(chunk), EXACT_BELOW)  # NaN is not
+            if pc.all(is_small).as_py() is False:
                 return False
     return True

@@ -1,8 +1,9 @@
 """Exact values of JSON lines, and their Arrow arrays."""
 
 import decimal
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,20 @@ _TYPES = (
 )
 # The decoder reads the digits of a float; others must be integers.
 _BEYOND_64_BITS = {
-    True: ((pa.string(), {"long integer", "large fraction"}),),
+    True: ((pa.large_string(), {"long integer", "large fraction"}),),
     False: (
         (pa.decimal256(_MOST_DIGITS, 0), {"long integer"}),
         (pa.float64(), {"large fraction"}),
     ),
 }
-# What a type needs for Arrow to convert the digits of a number.
+# Converts numbers to what Arrow accepts for a type.
 _PYTHON = {
     pa.float64(): float,
-    pa.string(): str,
+    pa.large_string(): str,
     pa.decimal256(_MOST_DIGITS, 0): decimal.Decimal,
 }
 _Kind = tuple[int, frozenset[str]]
+_Parts = list[tuple[Any, Sequence[int]]]
 _MISSING: _Kind = (0, _NONE)
 
 
@@ -49,10 +51,14 @@ class _Number(str):
     """The digits of a number that is not an integer, or a very long one."""
 
 
+class _Constant(str):
+    """NaN or Infinity, which Python writes although they are not JSON."""
+
+
 def parse_object(line: bytes) -> dict[str, Any]:
     """Parses a line; raises ValueError, with the reason, if it is no object.
 
-    A key that occurs twice is an error when it is looked up.
+    A key that occurs twice, and NaN, are errors when they are looked up.
     """
     try:
         found = _decoder.decode(line.decode())
@@ -77,43 +83,52 @@ def lookup(row: Mapping[str, Any], name: str) -> Any:
     Returns ABSENT if the row has neither; raises ValueError if a key occurs twice,
     or the path leads through another value than an object.
     """
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        value: Any = row.get(".".join(parts[:end]), ABSENT)
-        if value is ABSENT:
-            continue
-        for part in parts[end:]:
-            if value is None or value is ABSENT:
-                return ABSENT
-            if isinstance(value, dict):
-                value = value.get(part, ABSENT)
-            elif value is not _TWICE:
-                raise ValueError(
-                    f"column {name!r}: found {_shown(value)}, expected an "
-                    f"object with the key {part!r}"
-                )
-        if value is _TWICE:
-            raise ValueError(f"column {name!r}: the key occurs twice")
-        return value
-    return ABSENT
+    value = row.get(name, ABSENT)
+    parts = name.split(".") if value is ABSENT else []
+    for end in range(len(parts) - 1, 0, -1):
+        value = row.get(".".join(parts[:end]), ABSENT)
+        if value is not ABSENT:
+            value = _inside(value, name, parts[end:])
+            break
+    if isinstance(value, _Constant):
+        raise ValueError(
+            f"column {name!r}: found {value}, which is not JSON; write null"
+        )
+    if value is _TWICE:
+        raise ValueError(f"column {name!r}: the key occurs twice")
+    return value
+
+
+def _inside(value: Any, name: str, keys: Sequence[str]) -> Any:
+    for key in keys:
+        if value is None or value is ABSENT:
+            return ABSENT
+        if isinstance(value, dict):
+            value = value.get(key, ABSENT)
+        elif value is not _TWICE:
+            raise ValueError(
+                f"column {name!r}: found {_shown(value)}, expected an object "
+                f"with the key {key!r}"
+            )
+    return value
 
 
 def as_array(column: Column, values: list[Any]) -> tuple[Any, dict[int, str]]:
     """Returns values as an Arrow array, and errors of rows that it cannot hold.
 
-    The array is a dense union if the column can refuse some of the values by their
-    type, or if no type holds all of them exactly.
+    The array is a dense union if no type holds all values exactly, or if the column
+    cannot have values of the type.
     """
-    arrays, codes, places, bad = _typed(column, values)
+    parts, bad = _typed(column, values)
+    (array, _), *others = parts
     least = leaf_of(missing_type(column))[1]
-    arrow_type = arrays[0].type
     if (
-        len(arrays) == 1
-        and leaf_of(arrow_type)[1] >= least
-        and is_readable(column, arrow_type)
+        others
+        or leaf_of(array.type)[1] < least
+        or not is_readable(column, array.type)
     ):
-        return arrays[0], bad
-    return pa.UnionArray.from_dense(codes, places, arrays), bad
+        array = _union(parts, len(values))
+    return array, bad
 
 
 def as_sample(name: str, values: list[Any]) -> Any:
@@ -123,15 +138,12 @@ def as_sample(name: str, values: list[Any]) -> Any:
     hold the values, the type is a union or a list of structs.
     """
     column = Column.sparse(name, encoding="hash")
-    arrays, codes, places, bad = _typed(column, values)
-    if not bad and (len(arrays) > 1 or pa.types.is_decimal(arrays[0].type)):
-        texts = [_converted(value, str) for value in values]
-        arrays, codes, places, bad = _typed(column, texts)
+    parts, bad = _typed(column, values)
+    if len(parts) > 1 or pa.types.is_decimal(leaf_of(parts[0][0].type)[0]):
+        parts, bad = _typed(column, [_as_text(value) for value in values])
     if bad:
         return pa.nulls(len(values), pa.list_(pa.struct([])))
-    if len(arrays) == 1:
-        return arrays[0]
-    return pa.UnionArray.from_dense(codes, places, arrays)
+    return parts[0][0] if len(parts) == 1 else _union(parts, len(values))
 
 
 def leaf_of(arrow_type: Any) -> tuple[Any, int]:
@@ -164,15 +176,11 @@ def _integer(text: str) -> Any:
     return int(text) if len(text) <= _MOST_DIGITS else _Number(text)
 
 
-def _constant(text: str) -> Any:
-    raise ValueError(f"found {text}, which is not JSON; write null")
-
-
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object,
     parse_float=_Number,
     parse_int=_integer,
-    parse_constant=_constant,
+    parse_constant=_Constant,
 )
 
 
@@ -180,26 +188,32 @@ def _kind(value: Any) -> _Kind:
     """Returns the levels of lists, and the kinds of values in them."""
     if value is None:
         return _MISSING
-    if not isinstance(value, list):
-        return 0, frozenset((_leaf_kind(value),))
+    if type(value) is not list:
+        return _scalar(_leaf_kind(value))
     inner = [_kind(x) for x in value if x is not None]
     kinds = _NONE.union(*(kind for _, kind in inner))
     depth = max((depth for depth, _ in inner), default=0)
-    if any(level < depth and (kind or not level) for level, kind in inner):
+    if any(level < depth and kind for level, kind in inner):
         kinds |= {"other"}
     return depth + 1, kinds
 
 
+@functools.cache
+def _scalar(kind: str) -> _Kind:
+    return 0, frozenset((kind,))
+
+
 def _leaf_kind(value: Any) -> str:
-    if isinstance(value, _Number):
-        is_large = abs(float(value)) >= EXACT_BELOW
-        return "large fraction" if is_large else "fraction"
-    if isinstance(value, str):
+    python_type = type(value)
+    if python_type is str:
         # JSON may escape half of a surrogate pair.
         return "string" if value.isascii() or _is_unicode(value) else "other"
-    if isinstance(value, bool):
+    if python_type is _Number:
+        is_large = abs(float(value)) >= EXACT_BELOW
+        return "large fraction" if is_large else "fraction"
+    if python_type is bool:
         return "boolean"
-    if not isinstance(value, int):
+    if python_type is not int:
         return "other"
     if abs(value) < EXACT_BELOW:
         return "natural" if value >= 0 else "negative"
@@ -225,31 +239,48 @@ def _type_of(kind: _Kind, column: Column) -> Any:
     return None
 
 
-def _typed(column: Column, values: list[Any]) -> tuple[Any, Any, Any, dict]:
-    """Returns the arrays, type codes and offsets of a dense union, and bad rows."""
+def _typed(column: Column, values: list[Any]) -> tuple[_Parts, dict[int, str]]:
+    """Returns an array and its rows for each type, and errors of bad rows."""
     bad = {}
     kinds = list(map(_kind, values))
-    for row, kind in enumerate(kinds):
-        if _type_of(kind, column) is None:
-            bad[row] = (
-                f"found {_shown(values[row])}, expected a value, or a list of "
-                "values of one type"
-            )
-            kinds[row] = _MISSING
+    wrong = {kind for kind in set(kinds) if _type_of(kind, column) is None}
+    if wrong:
+        values = list(values)
+        for row, kind in enumerate(kinds):
+            if kind in wrong:
+                bad[row] = (
+                    f"found {_shown(values[row])}, expected a value, or a list "
+                    "of values of one type"
+                )
+                values[row], kinds[row] = None, _MISSING
     types = _types_of(set(kinds), column)
-    found = list(dict.fromkeys(types.values())) or [missing_type(column)]
-    children: list[list[Any]] = [[] for _ in found]
-    codes = np.zeros(len(values), np.int8)
-    places = np.zeros(len(values), np.int32)
+    rows: dict[Any, Any] = {t: [] for t in types.values()}
+    if len(rows) < 2:
+        only = next(iter(rows), missing_type(column))
+        return [(_array(values, only), range(len(values)))], bad
+    first = next(iter(rows))
     for row, kind in enumerate(kinds):
-        code = found.index(types[kind]) if kind in types else 0
-        codes[row], places[row] = code, len(children[code])
-        children[code].append(None if row in bad else values[row])
-    arrays = [
-        pa.array([_converted(x, _PYTHON.get(leaf_of(t)[0])) for x in child], t)
-        for child, t in zip(children, found)
-    ]
-    return arrays, pa.array(codes), pa.array(places), bad
+        rows[types.get(kind, first)].append(row)
+    return [
+        (_array([values[i] for i in r], t), r) for t, r in rows.items()
+    ], bad
+
+
+def _array(values: list[Any], arrow_type: Any) -> Any:
+    convert = _PYTHON.get(leaf_of(arrow_type)[0])
+    if convert is not None:
+        values = [_converted(value, convert) for value in values]
+    return pa.array(values, arrow_type)
+
+
+def _union(parts: _Parts, size: int) -> Any:
+    codes, places = np.zeros(size, np.int8), np.zeros(size, np.int32)
+    for code, (_, rows) in enumerate(parts):
+        codes[rows] = code
+        places[rows] = np.arange(len(rows))
+    return pa.UnionArray.from_dense(
+        pa.array(codes), pa.array(places), [array for array, _ in parts]
+    )
 
 
 def _types_of(kinds: set[_Kind], column: Column) -> dict[_Kind, Any]:
@@ -267,17 +298,25 @@ def _types_of(kinds: set[_Kind], column: Column) -> dict[_Kind, Any]:
 
 
 def _converted(value: Any, convert: Any) -> Any:
-    if value is None or convert is None:
-        return value
     if isinstance(value, list):
         return [_converted(x, convert) for x in value]
-    if convert is str and not isinstance(value, str):
-        return json.dumps(value)
-    return convert(value)
+    return None if value is None else convert(value)
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_text(x) for x in value]
+    if value is None or isinstance(value, dict):
+        return value
+    return str(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _shown(value: Any) -> str:
-    text = value
-    if not isinstance(value, _Number):
-        text = json.dumps(value, default=lambda _: "...")
+    if isinstance(value, list):
+        text = f"[{', '.join(map(_shown, value))}]"
+    elif isinstance(value, dict):
+        text = "{...}" if value else "{}"
+    else:
+        is_digits = isinstance(value, (_Number, _Constant))
+        text = value if is_digits else json.dumps(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -263,7 +263,7 @@ class SplitSource(RowSource):
         self.row_groups = tuple(sizes)
 
     @functools.cached_property
-    def schema(self) -> Any:  # type: ignore[override]
+    def schema(self) -> Any:
         """See RowSource."""
         return self._source.schema
 
