@@ -45,6 +45,7 @@ _MARK = b"\xef\xbb\xbf"
 class JsonSource(RowSource):
     """A file with one JSON object per line.
 
+    Integers are exact, and numbers with a fraction or an exponent are float64.
     Python's parser defines what a line holds. Arrow's parser is several times
     faster, and reads the blocks of which it is certain to give the same values.
     """

@@ -286,13 +286,16 @@ def _union(parts: _Parts, size: int) -> Any:
 def _types_of(kinds: set[_Kind], column: Column) -> dict[_Kind, Any]:
     """Returns the types of kinds of values: one per level of lists, if possible."""
     types = {}
+    levels: dict[int, list[_Kind]] = {}
     for depth, leaves in kinds - {_MISSING}:
-        joint = _NONE.union(*(k for d, k in kinds if d == depth))
-        if not joint:  # only empty lists
-            types[depth, leaves] = lists_of(pa.null(), max(depth, column.depth))
-        else:
-            types[depth, leaves] = _type_of((depth, joint), column) or (
-                _type_of((depth, leaves), column)
+        # An empty list fits among lists of lists.
+        level = depth if leaves else max(depth, column.depth)
+        levels.setdefault(level, []).append((depth, leaves))
+    for level, inside in levels.items():
+        joint = _NONE.union(*(leaves for _, leaves in inside))
+        for kind in inside:
+            types[kind] = _type_of((level, joint), column) or (
+                _type_of((level, kind[1]), column)
             )
     return types
 
