@@ -23,6 +23,13 @@ from lodestar.data.files.find_format import expand_inputs, find_format
 from lodestar.data.schema.schema import NA_VALUES
 
 
+@pytest.fixture(autouse=True)
+def showing(monkeypatch):
+    """Makes only the first line show the types to Arrow's parser."""
+    module = "lodestar.data.arrow.json_source"
+    monkeypatch.setattr(f"{module}._SHOWING_LINES", 1)
+
+
 @pytest.fixture
 def opened(tmp_path):
     """Returns a function that opens lines as a JsonSource."""
@@ -147,7 +154,7 @@ def test_integers_are_exact(opened, monkeypatch, parser):
     assert not bad
     assert found == {"a": [[n] for n in numbers], "b": [[n] for n in numbers]}
     # Unsigned integers keep their bits.
-    numbers = [2**53 + 1, 2**63, 2**64 - 1, 7]
+    numbers = [2**63, 2**53 + 1, 2**64 - 1, 7]
     source = opened(f'{{"a": {n}}}' for n in numbers)
     found, bad = rows_of(source, Column.sparse("a"))
     assert not bad
@@ -231,7 +238,9 @@ ODD = [
     *("[]", "[7]", "[7, 8.0]", '["a", null]', "[null]", '[7, "a"]', "[[7]]"),
     *("[[]]", "[[7], 7]", "{}", '{"b": 7}', '{"b": [7]}', '{"b": 1, "b": 2}'),
     *("[NaN]", "Infinity", "[{}]", "01", "7.", "'a'", "1 1", "}{", '"\t"'),
+    *('7}, {"a": 8', '7} {"a": 8', "9007199254740993.5", "[1e20, 2]"),
 ]
+PLAIN = ["7", "0.5", '"a"', "[7]", "[0.5]", "[[7]]", '{"b": 7}', "true"]
 COLUMNS = [
     Column.label("a"),
     Column.label("a", dtype="float", binary=False),
@@ -255,7 +264,7 @@ COLUMNS = [
 def test_a_row_does_not_depend_on_others(opened, monkeypatch, rng, column):
     """A value means the same alone, among others, and for both parsers."""
     wanted = {}
-    for value in ODD:
+    for value in (*PLAIN, *ODD):
         source = opened([f'{{"a": {value}}}'])
         wanted[value] = rows_of(source, column)
         found, bad = wanted[value]
@@ -265,8 +274,9 @@ def test_a_row_does_not_depend_on_others(opened, monkeypatch, rng, column):
             again, bad_again = rows_of(source, column)
         np.testing.assert_equal(again, found)
         assert len(bad) == len(bad_again)
-    for _ in range(10):
-        values = rng.choice(ODD, 30).tolist()
+    samples = [[first, odd] for first in PLAIN for odd in ODD]
+    samples += [rng.choice(ODD, 30).tolist() for _ in range(10)]
+    for values in samples:
         source = opened(f'{{"x": 1, "a": {value}}}' for value in values)
         found, bad = rows_of(source, column)
         parts = [wanted[value] for value in values]
@@ -328,16 +338,19 @@ def test_errors_name_the_line(opened, monkeypatch, size):
 
 def test_objects_that_do_not_match_the_lines(opened):
     """Arrow's parser would find as many objects as there are lines."""
-    lines = ['{"a": 1} {"a": 2}', '{"a": 3', ', "b": 4}', '{"a": 5}']
-    found, bad = rows_of(opened(lines), Column.sparse("a"))
-    assert found["a"] == [[5]]
-    assert [text.partition(":")[0] for text in bad] == [
-        "line 1",
-        "line 2",
-        "line 3",
-    ]
-    lines = ['{"a": {"b": 1}', '}', '{"a": 3} {"a": 4}']  # fmt: skip
-    assert rows_of(opened(lines), Column.sparse("a"))[0]["a"] == []
+    for lines in (
+        ['{"a": 1} {"a": 2}', '{"a": 3', ', "b": 4}'],
+        ['{"a": 3, "b": {"c": 1}', "}", '{"a": 3} {"a": 4}'],
+        ['{"a": 3, "b": {"c": 1}', "}", '{"a": 3}', '{"a": 3}', "  "],
+    ):
+        found, bad = rows_of(
+            opened(['{"a": 7}', *lines, '{"a": 5}']), Column.sparse("a")
+        )
+        good = [line for line in lines if line == '{"a": 3}']
+        assert found["a"] == [[7], *([3] for _ in good), [5]]
+        assert [text.partition(":")[0] for text in bad] == [
+            f"line {i}" for i, line in enumerate(lines, 2) if line not in good
+        ]
 
 
 def test_only_bad_lines_are_skipped(tmp_path):
