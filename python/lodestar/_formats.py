@@ -13,9 +13,12 @@ FORMAT_NAMES = (
     "tfrecord",
     "csv",
     "tsv",
+    "jsonl",
 )
 # Formats that can be written.
-WRITTEN_NAMES = tuple(name for name in FORMAT_NAMES if name != "arrow")
+WRITTEN_NAMES = tuple(
+    name for name in FORMAT_NAMES if name not in ("arrow", "jsonl")
+)
 # Types of the keys in Norm and Raw files.
 KEY_TYPES = ("uint32", "int32", "int64")
 # Checksums of Norm files.

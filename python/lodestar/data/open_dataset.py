@@ -77,9 +77,9 @@ def open_dataset(
     """Opens files or a table as batches of `(features, label)`.
 
     The format of files is detected from their first bytes: CSV and other delimited
-    text, Parquet, Arrow IPC (Feather), TFRecord of tf.Example, Paddle MultiSlot,
-    HugeCTR Norm and Raw. Tables are pandas and polars DataFrames, Arrow tables and
-    Hugging Face datasets.
+    text, JSON lines (one object per line), Parquet, Arrow IPC (Feather), TFRecord
+    of tf.Example, Paddle MultiSlot, HugeCTR Norm and Raw. Tables are pandas and
+    polars DataFrames, Arrow tables and Hugging Face datasets.
 
     Without `schema`, the kind of each column is inferred from the first rows,
     printed, and returned as `dataset.schema`. Inference decides only where the values
@@ -104,7 +104,7 @@ def open_dataset(
             there is none. If a source has no label columns, the dataset yields
             features only.
         batch_size: Number of examples per batch.
-        format: `"csv"`, `"tsv"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
+        format: `"csv"`, `"tsv"`, `"jsonl"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
             `"multislot"`, `"norm"` or `"raw"`. None detects it.
         label: Without `schema`: the label, as `COLUMN`, or `COLUMN=POSITIVE`: 1
             where the value is POSITIVE, and 0 for the other values that inference

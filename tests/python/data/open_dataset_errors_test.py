@@ -1,6 +1,7 @@
 """open_dataset: data that contradict a schema, and invalid options."""
 
 import datetime
+import json
 
 import pandas
 import polars
@@ -13,7 +14,7 @@ from text_ids import hash_ids
 from lodestar._errors import describe_error
 from lodestar.data import Column, DataError, Schema, open_dataset
 
-SOURCES = ["csv", "parquet", "arrow", "pandas", "polars", "pyarrow"]
+SOURCES = ["csv", "jsonl", "parquet", "arrow", "pandas", "polars", "pyarrow"]
 
 
 def stored(folder, source, columns):
@@ -22,6 +23,9 @@ def stored(folder, source, columns):
     path = folder / f"new.{source}"
     if source == "csv":
         table.to_pandas().to_csv(path, index=False)
+    elif source == "jsonl":
+        rows = [f"{json.dumps(row)}\n" for row in table.to_pylist()]
+        path.write_text("".join(rows))
     elif source == "parquet":
         pq.write_table(table, path)
     elif source == "arrow":
@@ -110,7 +114,7 @@ def test_values_that_contradict_an_inferred_schema(
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(open_dataset(data, schema, 4))
     found = describe_error(error.value)
-    row = "line 3" if source == "csv" else "row 1"
+    row = {"csv": "line 3", "jsonl": "line 2"}.get(source, "row 1")
     assert found.startswith(f"{where}: {row}")
     text = text.format(train=tmp_path / "train.csv")
     assert f": column {name!r}: {text}" in found

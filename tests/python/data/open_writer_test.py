@@ -54,7 +54,8 @@ def test_written_files_are_read_back(tmp_path, name, format, writing, reading):
         ("a.txt", "avro", {}, "`format` must be one of .*, got 'avro'"),
         ("a.txt", None, {"key_type": "int64"}, "`key_type` is for norm, raw"),
         ("a.norm", None, {"colour": 1}, "is norm, but `colour` is for no form"),
-        ("a.arrow", None, {}, "Arrow IPC files are not written"),
+        ("a.arrow", None, {}, "Arrow IPC and JSON files are not written"),
+        ("a.jsonl", None, {}, "Arrow IPC and JSON files are not written"),
     ],
 )
 def test_a_bad_call_writes_nothing(tmp_path, name, format, options, message):

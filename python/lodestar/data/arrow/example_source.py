@@ -10,12 +10,12 @@ import tensorflow as tf
 from lodestar._errors import reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
+from lodestar.data.arrow.file_blocks import FileBlocks
 from lodestar.data.arrow.row_source import (
     RowSource,
     columns_of,
     partitions_of,
 )
-from lodestar.data.arrow.text_source import _Blocks
 from lodestar.data.binding import Binding
 
 # Number of bytes to parse at a time.
@@ -54,7 +54,7 @@ class ExampleSource(RowSource):
             )
         self.num_bytes = opened.length
         self.row_groups = tuple(records.tolist())
-        self._blocks = _Blocks(path, self._offsets, opened)
+        self._blocks = FileBlocks(path, self._offsets, opened)
         self._described = int(described)
         names = [name.decode("utf-8", "backslashreplace") for name in names]
         self._kinds = dict(zip(names, kinds.tolist()))
@@ -105,26 +105,26 @@ class ExampleSource(RowSource):
             table = pa.table({"": pa.nulls(self.row_groups[group])})
         return columns_of(table, names, self.partitions), bad
 
-    def sample(
-        self, group: int, names: Sequence[str]
-    ) -> tuple[Any, dict[int, str]]:
-        """See RowSource. Only the groups that `schema` describes have rows."""
-        if group >= self._described:
-            return self.schema.empty_table().select(names), {}
+    def head(self, names: Sequence[str], rows: int) -> Any:
+        """See RowSource. Only the rows that `schema` describes are inspected."""
         levels = {name: self._levels[name] for name in names}
-        parsed, bad = self._parse(
-            group, {name: level > 1 for name, level in levels.items()}
-        )
-        table = pa.table(
-            [
-                pa.LargeListArray.from_arrays(pa.array(splits), values)
-                if level
-                else _first_values(splits, values)
-                for level, (splits, values) in zip(levels.values(), parsed)
-            ],
-            names=list(levels),
-        )
-        return table, bad
+        tables = [self.schema.empty_table().select(names)]
+        for group in range(self._described):
+            parsed, bad = self._parse(
+                group, {name: level > 1 for name, level in levels.items()}
+            )
+            table = pa.table(
+                [
+                    pa.LargeListArray.from_arrays(pa.array(splits), values)
+                    if level
+                    else _first_values(splits, values)
+                    for level, (splits, values) in zip(levels.values(), parsed)
+                ],
+                names=list(levels),
+            )
+            good = np.setdiff1d(np.arange(table.num_rows), list(bad))
+            tables.append(table.take(good) if bad else table)
+        return pa.concat_tables(tables).slice(0, rows)
 
     def check_names(self, names: Collection[str]) -> None:
         """Does nothing, because any record may have any feature."""

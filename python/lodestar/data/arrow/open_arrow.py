@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
@@ -19,6 +18,7 @@ from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
+from lodestar.data.arrow.json_source import JsonSource
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
 from lodestar.data.arrow.row_source import (
     RowSource,
@@ -55,7 +55,7 @@ from lodestar.hugectr.parquet_metadata import (
 )
 from lodestar.hugectr.slot_sizes import slot_offsets
 
-FORMATS = ("parquet", "arrow", "tfrecord", "csv", "tsv")
+FORMATS = ("parquet", "arrow", "tfrecord", "csv", "tsv", "jsonl")
 _OPEN_THREADS = 8
 
 
@@ -162,7 +162,7 @@ class ArrowData:
         else:
             use_metadata = False
             if schema is None:
-                schema, self.notes = _inferred(sources, first, options, skip)
+                schema, self.notes = _inferred(sources, first, options)
                 na_values = schema.na_values
             self.bindings = bind(_present(schema, first))
         if options.weights:
@@ -249,6 +249,8 @@ def open_files(
         sources = _opened(paths, ExampleSource, skip)
         if not any(source.num_rows for source in sources):
             raise DataError(f"{paths[0]}: no file of {len(paths)} has a record")
+    elif format == "jsonl":
+        sources = _opened(paths, JsonSource, skip)
     else:
         sources = _text_sources(paths, format, schema, options, skip)
     return ArrowData(sources, schema, options, skip, metadata)
@@ -383,7 +385,8 @@ def _names_in_header(
 def _present(schema: Schema, first: RowSource) -> list[Column]:
     """Returns the used columns, without labels if the source has no label."""
     labels = [column for column in schema.labels if column.used]
-    if labels and not any(label.name in first.types for label in labels):
+    names = [label.name for label in labels]
+    if labels and len(first.missing(names)) == len(names):
         features = [c for c in schema.used if c.is_feature]
         if features:
             return features
@@ -423,10 +426,10 @@ class _Fits:
             list(dict.fromkeys(b.source for b in self._bindings))
         )
         for binding in self._bindings:
+            if isinstance(source, ExampleSource | JsonSource | TextSource):
+                continue  # each value is checked when it is read
             arrow_type = source.types.get(binding.source)
-            if arrow_type is None or isinstance(
-                source, TextSource | ExampleSource
-            ):
+            if arrow_type is None:
                 continue
             column = dataclasses.replace(
                 binding.column, name="x", weights_of=None, why="declared"
@@ -457,7 +460,6 @@ def _inferred(
     sources: Sequence[RowSource],
     first: RowSource,
     options: ArrowOptions,
-    skip: Callable[[str, int], None] | None,
 ) -> Inferred:
     wanted = options.wanted
     names = first.schema.names
@@ -471,7 +473,7 @@ def _inferred(
         if name not in names and name not in options.outside
     }
     schema, notes = infer_schema(
-        _sample(sources, partitions, skip), first.path, wanted, partitions
+        _sample(sources, partitions), first.path, wanted, partitions
     )
     if isinstance(first, TextSource):
         notes = [*notes, f"Text: {first.format.describe()}."]
@@ -498,7 +500,6 @@ def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
 def _sample(
     sources: Sequence[RowSource],
     partitions: Mapping[str, Sequence[str | None]],
-    skip: Callable[[str, int], None] | None,
 ) -> Any:
     """Returns the first good rows of the sources with equal schemas."""
     first = next((s for s in sources if s.num_rows), sources[0])
@@ -513,22 +514,8 @@ def _sample(
             continue
         if source is not first and source.schema != first.schema:
             continue
-        for group, size in enumerate(source.row_groups):
-            if not size:
-                continue
-            if rows >= most:
-                break
-            table, bad = source.sample(group, names)
-            if bad and skip is None:
-                row = min(bad)
-                raise DataError(
-                    f"{source.path}: {source.where(group, row)}: {bad[row]}"
-                )
-            if bad:
-                table = table.take(np.setdiff1d(np.arange(size), list(bad)))
-            table = table.slice(0, most - rows)
-            tables.append(table)
-            rows += table.num_rows
+        tables.append(source.head(names, most - rows))
+        rows += tables[-1].num_rows
         if rows >= most:
             break
     columns = []

@@ -55,16 +55,22 @@ class RowSource(abc.ABC):
             DataError: The group cannot be read.
         """
 
-    def sample(
-        self, group: int, names: Sequence[str]
-    ) -> tuple[Any, dict[int, str]]:
-        """Returns columns of a group to infer a schema from; see `table`."""
+    def head(self, names: Sequence[str], rows: int) -> Any:
+        """Returns columns of the first good rows to infer a schema, at most `rows`."""
+        # Hashed columns keep the values of any source.
         bindings = [
             Binding(Column.sparse(name, encoding="hash"), name)
             for name in names
         ]
-        found: tuple[Any, dict[int, str]] = self.table(group, bindings)
-        return found
+        tables: list[Any] = []
+        for group, size in enumerate(self.row_groups):
+            if size and rows > 0:
+                table, bad = self.table(group, bindings)
+                if bad:
+                    table = table.take(np.setdiff1d(np.arange(size), list(bad)))
+                tables.append(table.slice(0, rows))
+                rows -= tables[-1].num_rows
+        return pa.concat_tables(tables)
 
     def where(self, group: int, row: int) -> str:
         """Returns the name of a row in errors."""
@@ -85,12 +91,16 @@ class RowSource(abc.ABC):
         found.update(zip(self.schema.names, self.schema.types))
         return found
 
+    def missing(self, names: Collection[str]) -> list[str]:
+        """Returns the names that are neither columns nor fields."""
+        return [name for name in names if name not in self.types]
+
     def check_names(self, names: Collection[str]) -> None:
         """Raises DataError unless the source has each column exactly once."""
         counts: dict[str, int] = {}
         for name in self.schema.names:
             counts[name] = counts.get(name, 0) + 1
-        missing = [name for name in names if name not in self.types]
+        missing = self.missing(names)
         if missing:
             raise DataError(
                 f"{self.path}: has no column {', '.join(map(repr, missing[:5]))}"
@@ -234,9 +244,13 @@ class SplitSource(RowSource):
         self._groups = groups
         self.path = source.path
         self.num_bytes = source.num_bytes
-        self.schema = source.schema
         self.partitions = source.partitions
         self.row_groups = tuple(map(len, groups))
+
+    @functools.cached_property
+    def schema(self) -> Any:
+        """See RowSource."""
+        return self._source.schema
 
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """See RowSource."""

@@ -4,7 +4,6 @@ import bisect
 import csv
 import io
 import re
-import threading
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,9 +13,9 @@ import pyarrow.csv
 import tensorflow as tf
 
 from lodestar._errors import DataError, describe_error, reading
-from lodestar._input_bytes import check_unchanged, open_input
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
+from lodestar.data.arrow.file_blocks import FileBlocks
 from lodestar.data.arrow.row_source import (
     RowSource,
     columns_of,
@@ -35,7 +34,6 @@ _MAX_FIELD = 1 << 30
 _UNIT_SEPARATOR = b"\x1f"
 _FAILED_COLUMN = re.compile(r"In CSV column #(\d+)")
 _LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
-_MAX_AHEAD = 8
 
 
 class TextSource(RowSource):
@@ -76,7 +74,7 @@ class TextSource(RowSource):
             records[0] -= 1
         self.row_groups = tuple(records.tolist())
         self.schema = pa.schema([(name, pa.string()) for name in names if name])
-        self._blocks = _Blocks(path, self._offsets, self._opened)
+        self._blocks = FileBlocks(path, self._offsets, self._opened)
         # Number columns that Arrow's CSV reader failed to convert. Our decoder
         # accepts more forms, and reports bad values.
         self._as_text: set[str] = set()
@@ -332,59 +330,3 @@ def _side_by_side(table: Any, names: Sequence[str]) -> Any:
     return pa.FixedSizeListArray.from_arrays(
         values.take(pa.array(order)), len(names)
     )
-
-
-class _Blocks:
-    """Reads blocks of a file, decompressed."""
-
-    def __init__(self, path: str, offsets: np.ndarray, opened: Any):
-        self._path = path
-        self._offsets = offsets
-        self._opened = opened
-        self._is_packed = path.endswith(".gz")
-        self._lock = threading.Lock()
-        self._file: Any = None
-        self._next = 0
-        # Blocks of a compressed file that were skipped while seeking forward.
-        self._passed: dict[int, bytes] = {}
-
-    def read(self, number: int) -> bytes:
-        """Returns a block; raises DataError if the file is damaged or has changed."""
-        begin, end = self._offsets[number : number + 2].tolist()
-        with reading(self._path):
-            if not self._is_packed:
-                check_unchanged(self._path, self._opened)
-                with tf.io.gfile.GFile(as_input(self._path), "rb") as file:
-                    file.seek(begin)
-                    data: bytes = file.read(end - begin)
-                check_unchanged(self._path, self._opened)
-            else:
-                with self._lock:
-                    data = self._unpacked(number)
-        if len(data) != end - begin:
-            check_unchanged(self._path, self._opened)
-            raise DataError(
-                f"{self._path}: found {begin + len(data)} bytes, expected {end}"
-            )
-        return data
-
-    def _unpacked(self, number: int) -> bytes:
-        if number in self._passed:
-            return self._passed.pop(number)
-        if self._file is None or number < self._next:
-            if self._file is not None:
-                self._file.close()
-            check_unchanged(self._path, self._opened)
-            self._file = open_input(self._path)
-            self._file.read(self._offsets[0])
-            self._next = 0
-        data = b""
-        while self._next <= number:
-            begin, end = self._offsets[self._next : self._next + 2].tolist()
-            data = self._file.read(end - begin)
-            if self._next < number:
-                self._passed[self._next] = data
-                while len(self._passed) > _MAX_AHEAD:
-                    del self._passed[min(self._passed)]
-            self._next += 1
-        return data

@@ -3,7 +3,9 @@
 Damaged files have a format as well, so that reading them reports the damage.
 """
 
+import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
@@ -24,6 +26,8 @@ _NO_DATA = (".yaml", ".npy", ".json")
 _HEAD_BYTES = 1 << 16
 _RECORD_HEAD_BYTES = 12  # record length and checksum
 _MAX_RECORD = 1 << 31
+# The start of an array of objects.
+_JSON_ARRAY = re.compile(rb"\[\s*(\{|$)")
 _MAX_DIM = 1 << 24  # random bytes rarely decode to a smaller Norm header
 
 
@@ -72,6 +76,8 @@ def find_format(path: str) -> str:
     by_name = format_of_name(path)
     if by_name == "raw":
         return by_name
+    if _is_json(path, head, by_name):
+        return "jsonl"
     found = _text_format(head)
     if found == "csv" and by_name == "tsv":
         return by_name
@@ -197,6 +203,36 @@ def _is_example(head: bytes) -> bool:
     except DecodeError:
         return False
     return True
+
+
+def _is_json(path: str, head: bytes, by_name: str | None) -> bool:
+    """Returns whether the first line is a JSON object, or shall be one.
+
+    Raises DataError if the file is a JSON array.
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    is_json = by_name == "jsonl" or path.removesuffix(".gz").endswith(".json")
+    if text.startswith(b"[") and (is_json or _JSON_ARRAY.match(text)):
+        raise DataError(
+            f"{path}: is a JSON array; write one object per line (JSON lines), "
+            "e.g. with pandas' to_json(orient='records', lines=True)"
+        )
+    if not text.startswith(b"{"):
+        return by_name == "jsonl"
+    line, newline, _ = text.partition(b"\n")
+    if by_name == "jsonl":
+        return True
+    if not newline and len(head) == _HEAD_BYTES:
+        return text[1:].lstrip().startswith(b'"')
+    try:
+        return isinstance(json.loads(line.decode(errors="replace")), dict)
+    except ValueError:
+        if is_json:
+            raise DataError(
+                f"{path}: its first line is not a JSON object; write one object "
+                "per line (JSON lines)"
+            ) from None
+        return False
 
 
 def _text_format(head: bytes) -> str | None:

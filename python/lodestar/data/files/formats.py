@@ -27,7 +27,9 @@ Options = Mapping[str, Any]
 
 
 def _no_writer(path: StrPath, *args: Any, **options: Any) -> SampleWriter:
-    raise DataError(f"{path}: Arrow IPC files are not written; write Parquet")
+    raise DataError(
+        f"{path}: Arrow IPC and JSON files are not written; write Parquet"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +124,12 @@ FORMATS = {
             functools.partial(CsvWriter, delimiter="\t"),
             reads=_TEXT,
             writes=("delimiter",),
+        ),
+        Format(
+            "jsonl",
+            (".jsonl", ".ndjson"),
+            _no_writer,
+            reads=INFERRED,
         ),
     )
 }

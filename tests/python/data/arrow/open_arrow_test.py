@@ -219,7 +219,7 @@ def partitioned(folder, suffix):
     return folder
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow"])
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl", ".arrow"])
 def test_hive_partitions(tmp_path, suffix):
     folder = partitioned(tmp_path / "clicks", suffix)
     schema = [
@@ -261,7 +261,9 @@ def test_partitions_by_integers_are_integers(tmp_path):
     assert sorted(features["day"].to_list()) == [[7], [12]]
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".arrow", None])
+@pytest.mark.parametrize(
+    "suffix", [".parquet", ".csv", ".jsonl", ".arrow", None]
+)
 def test_a_split(tmp_path, monkeypatch, suffix):
     set_block_bytes(monkeypatch, 300)
     data = table(0, 100)
@@ -400,7 +402,7 @@ def test_missing_strings(tmp_path):
             list(open_dataset(source, list(schema), 8))
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", None])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".jsonl", None])
 def test_fields_of_structs_are_columns(tmp_path, suffix):
     data = pa.table(
         {

@@ -58,6 +58,9 @@ def write(path, data, row_group_size=None, **options):
     elif path.suffix == ".arrows":
         with pa.ipc.new_stream(path, data.schema, **options) as writer:
             writer.write_table(data, row_group_size)
+    elif path.suffix == ".jsonl":
+        rows = (json.dumps(row, ensure_ascii=False) for row in data.to_pylist())
+        path.write_text("".join(f"{row}\n" for row in rows))
     else:
         assert path.suffix == ".csv"
         _write_csv(path, data)
@@ -97,9 +100,10 @@ def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):
 
 def set_block_bytes(monkeypatch, size):
     """Makes text files consist of blocks of about this size."""
-    module = "lodestar.data.arrow.text_source"
-    monkeypatch.setattr(f"{module}._BLOCK_BYTES", size)
-    monkeypatch.setattr(f"{module}._COLUMN_BYTES", 0)
+    modules = "lodestar.data.arrow"
+    monkeypatch.setattr(f"{modules}.json_source._BLOCK_BYTES", size)
+    monkeypatch.setattr(f"{modules}.text_source._BLOCK_BYTES", size)
+    monkeypatch.setattr(f"{modules}.text_source._COLUMN_BYTES", 0)
 
 
 def read(dataset):

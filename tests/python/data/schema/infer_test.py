@@ -473,7 +473,10 @@ def frame(rng, rows=2000):
     )
 
 
-SOURCES = ["csv", "tsv.gz", "parquet", "arrow", "pandas", "polars", "pyarrow"]
+SOURCES = [
+    *("csv", "tsv.gz", "jsonl", "jsonl.gz", "parquet", "arrow"),
+    *("pandas", "polars", "pyarrow"),
+]
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -485,6 +488,8 @@ def test_every_source_has_the_same_schema_and_ids(tmp_path, rng, source):
         data.to_csv(path, index=False)
     elif source == "tsv.gz":
         data.to_csv(path, index=False, sep="\t", na_rep="NA")
+    elif source.startswith("jsonl"):
+        data.to_json(path, orient="records", lines=True)
     elif source == "parquet":
         pq.write_table(table, path, row_group_size=300)
     elif source == "arrow":
