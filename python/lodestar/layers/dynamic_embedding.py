@@ -85,7 +85,7 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
 
 def padding_mask(ids: Any, feature: Feature) -> Any:
     """Returns True where `ids` are not padding, or None for ragged ids."""
-    padding_id = feature.padding_id
+    padding_id = feature.own_id(feature.padding_id)
     if padding_id is None:
         return None
     if isinstance(ids, keras.KerasTensor):
@@ -122,8 +122,10 @@ class DynamicEmbedding(TableLayer):
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"` or `"last"`
             over the innermost axis of the ids. None returns a row per id.
         padding_id: An id to ignore: it has no row, reads as zeros, is not part
-            of any bag and is False in the Keras mask.
-        default_id: With a combiner: the id whose row an empty bag reads.
+            of any bag and is False in the Keras mask. A string, such as `""`,
+            if the ids are strings.
+        default_id: With a combiner: the id whose row an empty bag reads; a
+            string if the ids are strings.
         padding_counts: With `"mean"`: whether padding counts as rows of zeros,
             as in Paddle.
         default_row: Row of missing ids, as in EmbeddingVariable.
@@ -172,8 +174,8 @@ class DynamicEmbedding(TableLayer):
         *positional: Any,
         embeddings_initializer: Any = "uniform",
         combiner: str | None = None,
-        padding_id: int | None = None,
-        default_id: int | None = None,
+        padding_id: int | str | None = None,
+        default_id: int | str | None = None,
         padding_counts: bool = False,
         default_row: Any = "zeros",
         salt: str | None = None,
@@ -257,6 +259,7 @@ class DynamicEmbedding(TableLayer):
     ) -> Any:
         feature = self.feature
         self._see(ids)
+        self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
         check_training(training)
         if training is None:
             training = self.table.infer_training()
@@ -281,10 +284,11 @@ class DynamicEmbedding(TableLayer):
         return symbolic_rows(ids, self.feature, self.compute_dtype)
 
     def _see(self, ids: Any) -> None:
+        self.feature.check_kind(ids, "ids")
         self._seen.see(
             f"`ids` of the layer '{self.name}'",
             ids,
-            padding=self.feature.padding_id is not None,
+            padding=self.feature.padding_id,
         )
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
