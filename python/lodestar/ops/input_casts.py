@@ -74,7 +74,10 @@ def refuse_casts(ids: AnyTensor, what: str, columns: str = "") -> None:
             )
         if not _private.converts_input(op) or _private.is_symbolic_build():
             continue
-        if source.dtype.is_floating and not symbolic_build.is_default_signature():
+        if (
+            source.dtype.is_floating
+            and not symbolic_build.is_default_signature()
+        ):
             raise ValueError(_floats_message(op, what, columns))
         if not _holds(result.dtype, source.dtype):
             raise ValueError(
