@@ -16,8 +16,7 @@ from lodestar.ops.input_casts import check_casts
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
 
 
-def to_tensor(ids: Any, name: str) -> AnyTensor:
-    """Returns `ids` as a tensor, without the loss of a bit; errors name `name`."""
+def _to_tensor(ids: Any, name: str) -> AnyTensor:
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)) or tf.is_tensor(ids):
         return ids
     if isinstance(ids, keras.KerasTensor):
@@ -104,7 +103,7 @@ def to_int64(
             inputs in every export and swallows exceptions, which would leave
             out its tables.
     """
-    ids = to_tensor(ids, name)
+    ids = _to_tensor(ids, name)
     dtype = ids.dtype
     if dtype.is_integer:
         ids = check_casts(ids, name)

@@ -85,19 +85,19 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
 
 def padding_mask(ids: Any, feature: Feature) -> Any:
     """Returns True where `ids` are not padding, or None for ragged ids."""
-    padding_id = feature.own_id(feature.padding_id)
-    if padding_id is None:
+    if feature.padding_id is None:
         return None
+    feature.check_kind(ids, "ids")
     if isinstance(ids, keras.KerasTensor):
-        if ids.dtype == "string" or ids.ragged or ids.sparse:
+        if ids.ragged or ids.sparse:
             return None
         if feature.max_length is not None and len(ids.shape) > 1:
             ids = ids[..., : feature.max_length]
-        return keras.ops.not_equal(ids, padding_id)
+        return keras.ops.not_equal(ids, feature.padding_id)
     ids = feature.to_ids(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         return None
-    padding = tf.constant(padding_id, tf.int64)
+    padding = tf.constant(feature.own_id(feature.padding_id), tf.int64)
     return tf.not_equal(feature.truncate(ids), padding)
 
 
@@ -161,10 +161,14 @@ class DynamicEmbedding(TableLayer):
     Output: `ids.shape + [D]`, without the innermost axis if there is a combiner.
 
     Raises:
-        ValueError: If an argument is invalid, ids are floats, or ids have shape
-            `[B]` with a combiner. While `fit`, `evaluate` or `predict` is traced:
-            also if a column that the model's schema declares as ids has floats;
-            see `Schema.inputs`.
+        ValueError: If an argument is invalid, ids are floats, ids have shape
+            `[B]` with a combiner, or `padding_id` or `default_id` is a string and
+            the ids are integers, or the other way around. In graphs, as of `fit`,
+            `evaluate` and `predict`: also if a functional model converts data to
+            other ids for a `keras.Input`: floats or wider integers to its dtype,
+            or a SparseTensor to a dense tensor whose filler is not `padding_id`.
+            With `run_eagerly=True`, and in direct calls of a model, Keras converts
+            such data unnoticed.
         TypeError: If there is a second positional argument.
     """
 

@@ -82,8 +82,8 @@ class EmbeddingCollection(TableLayer):
     Output: name -> rows, as in DynamicEmbedding.
 
     Raises:
-        ValueError: If an argument is invalid, a feature has no ids, or ids are
-            floats that DynamicEmbedding rejects.
+        ValueError: If an argument is invalid, a feature has no ids, or
+            DynamicEmbedding would reject its ids.
     """
 
     def __init__(

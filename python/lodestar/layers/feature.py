@@ -157,8 +157,6 @@ class Feature:
         """
         if not self._special_ids:
             return
-        if not hasattr(ids, "dtype"):
-            ids = ids_lib.to_tensor(ids, name)
         dtype = tf.as_dtype(ids.dtype)
         if not (dtype == tf.string or dtype.is_integer):
             return

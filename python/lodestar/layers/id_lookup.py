@@ -97,7 +97,8 @@ class IdLookup(keras.layers.Layer):
 
     Raises:
         ValueError: If an option is out of range, or the vocabulary is empty, too
-            large, has duplicates or has a special token among its keys.
+            large, has duplicates or has a special token among its keys. In
+            graphs, also if Keras converted the inputs; see DynamicEmbedding.
         tf.errors.OpError: If the vocabulary file cannot be read; see
             `IdTable.load_file`.
     """
