@@ -15,6 +15,7 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
+from lodestar.data.arrow.elements import may_be_rounded
 from lodestar.data.arrow.file_blocks import FileBlocks
 from lodestar.data.arrow.row_source import (
     RowSource,
@@ -177,10 +178,14 @@ class TextSource(RowSource):
                         check_utf8=False,
                     ),
                 )
-                break
             except pa.ArrowInvalid as error:
                 self._note_failure(error, types)
-        table = table.rename_columns([*wanted] or ["0"])
+                continue
+            table = table.rename_columns([*wanted] or ["0"])
+            rounded = {name for name in wanted if _is_rounded(table[name])}
+            if not rounded:
+                break
+            self._as_text = {*self._as_text, *rounded}
         parsed = np.arange(rows)
         if uneven:
             found = self._uneven_rows(data, delimiter, header)
@@ -317,6 +322,14 @@ def _type_of(column: Column) -> Any:
     if column.dtype == "float":
         return pa.float64()
     return pa.int64() if column.encoding == "int" else pa.string()
+
+
+def _is_rounded(column: Any) -> bool:
+    """Returns whether a column holds floats that may be rounded integers."""
+    return pa.types.is_floating(column.type) and any(
+        may_be_rounded(chunk.fill_null(0).to_numpy(zero_copy_only=False))
+        for chunk in column.chunks
+    )
 
 
 def _side_by_side(table: Any, names: Sequence[str]) -> Any:
