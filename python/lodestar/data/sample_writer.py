@@ -15,6 +15,9 @@ from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, SchemaLike, as_schema
 from lodestar.ragged import LoDTensor
 
+# From here on, float32 does not hold every whole number.
+END_OF_WHOLE_FLOAT32 = 2.0**24
+
 
 class SampleWriter(abc.ABC):
     """Writes examples to a file, which appears atomically.
@@ -342,6 +345,12 @@ class SampleWriter(abc.ABC):
                 narrow = values.astype(np.float32, copy=False)
             bad = np.isinf(narrow) & ~np.isinf(values)
             self._refuse(slot, column, bad, "a float32")
+            self._refuse(
+                slot,
+                column,
+                _are_rounded(values, narrow),
+                "a number that float32 holds exactly if it is 2**24 or more",
+            )
         return column
 
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:
@@ -352,6 +361,19 @@ class SampleWriter(abc.ABC):
         whole = is_int64(values)
         self._refuse(slot, column, ~whole, "a whole number")
         return values.astype(np.int64)
+
+
+def _are_rounded(values: np.ndarray, narrow: np.ndarray) -> np.ndarray:
+    """Returns a mask of numbers of 2**24 or more that float32 does not hold."""
+    if values.dtype.kind == "f":
+        wide = narrow.astype(values.dtype)
+        return (np.abs(wide) >= END_OF_WHOLE_FLOAT32) & (wide != values)
+    large = np.abs(narrow) >= END_OF_WHOLE_FLOAT32
+    # Python compares integers and floats exactly.
+    found = np.zeros(values.shape, bool)
+    for i in np.flatnonzero(large).tolist():
+        found[i] = int(values[i]) != int(narrow[i])
+    return found
 
 
 def as_int64(values: np.ndarray) -> np.ndarray:

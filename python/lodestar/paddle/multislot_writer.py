@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from lodestar.data.sample_columns import ColumnValues
-from lodestar.data.sample_writer import SampleWriter
+from lodestar.data.sample_writer import END_OF_WHOLE_FLOAT32, SampleWriter
 from lodestar.data.schema import Column, Schema
 
 _SMALL = np.array([str(i) for i in range(256)], dtype=object)
@@ -31,10 +31,20 @@ def number_texts(slot: Column, values: np.ndarray) -> list[str]:
         return list(map(str, values.tolist()))
     if values.dtype.kind in "iu":
         return list(map(str, values.tolist()))
-    if values.dtype == np.float32:
-        # The shortest text that reads back as the same float32.
-        return [t.removesuffix(".0") for t in values.astype(str).tolist()]
-    return [repr(v).removesuffix(".0") for v in values.tolist()]
+    # The shortest text that reads back as the same float.
+    texts = [
+        text.removesuffix(".0")
+        for text in (
+            values.astype(str).tolist()
+            if values.dtype == np.float32
+            else map(repr, values.tolist())
+        )
+    ]
+    # Readers require exact numbers where a float32 does not hold every integer.
+    large = np.isfinite(values) & (np.abs(values) >= END_OF_WHOLE_FLOAT32)
+    for i in np.flatnonzero(large).tolist():
+        texts[i] = str(int(values[i]))
+    return texts
 
 
 def _format(
