@@ -344,6 +344,12 @@ class SampleWriter(abc.ABC):
         elif slot.dtype == "float":
             _, bad = to_float32(slot, values)
             self._refuse(slot, column, bad, "a float32")
+            self._refuse(
+                slot,
+                column,
+                _are_rounded(values, narrow),
+                "a number that float32 holds exactly if it is 2**24 or more",
+            )
         return column
 
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:

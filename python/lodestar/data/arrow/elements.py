@@ -517,6 +517,4 @@ def _parse_float(text: str, rounded: bool) -> float | None:
     # float64 may have rounded digits, but not what it wrote with an exponent.
     has_exponent = "e" in text.lower()
     exact = decimal.Decimal(value if has_exponent else text)
-    if exact == decimal.Decimal(narrow):
-        return value
-    return None if exact == exact.to_integral_value() else value
+    return value if exact == decimal.Decimal(narrow) else None

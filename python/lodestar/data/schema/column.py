@@ -32,8 +32,8 @@ class Column:
             is named by its dotted path, e.g. `"user.id"`.
         kind: `"label"`, `"sample_weight"`, `"dense"`, `"sparse"` or `"one_hot"`.
         dtype: `"uint64"` (64-bit ids, int64 in tensors) or `"float"` (float32).
-            Fractions are rounded to float32. A whole number that float32 does
-            not hold, such as 16777217, is an error unless it is `rounded`.
+            A fraction is rounded to float32. A number of 2^24 or more that float32
+            does not hold, such as 16777217, is an error unless it is `rounded`.
         shape: Dense columns: the shape of one example. At most one dim may be
             -1. Its size must be equal within a batch, and may be 0.
         size: One-hot columns: number of ids; the ids are 0 to `size - 1`.
@@ -43,7 +43,7 @@ class Column:
         weights_of: Sparse float columns: the id column that this column holds
             weights for, one per id.
         rounded: Float columns and labels, which are float32 in batches: whether to
-            round whole numbers that float32 does not hold.
+            round numbers of 2^24 or more that float32 does not hold.
         encoding: Sparse id columns: how to convert a value to an id. `"int"`: the
             value is an integer, stored as any integer dtype, string, category or
             whole float. uint64 values keep their bits. `"hash"`: the id is

@@ -19,7 +19,8 @@ def to_float32(
     """Returns numbers as float32, and a mask of those that the column refuses.
 
     They are finite numbers that become infinite and, unless the column is
-    `rounded`, whole numbers that become others. Fractions are rounded.
+    `rounded`, large numbers that become others. Numbers below 2^24 are rounded if
+    they have a fraction.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = numbers.astype(np.float32)
@@ -31,14 +32,8 @@ def to_float32(
             # A float beyond the integers becomes another integer.
             is_other = narrow.astype(numbers.dtype) != numbers
             return narrow, is_other & (not column.rounded)
-        bad = np.isinf(narrow) & ~np.isinf(numbers)
-        if not column.rounded:
-            bad |= (
-                (narrow != numbers)
-                & (np.trunc(numbers) == numbers)
-                & np.isfinite(numbers)
-            )
-    return narrow, bad
+        bad = is_large & (narrow != numbers)
+        return narrow, bad & np.isinf(narrow) if column.rounded else bad
 
 
 def found_float(column: Column, number: float | np.number) -> str:

@@ -171,10 +171,14 @@ def test_whole_numbers_that_float32_does_not_hold(form, number):
 
 
 def test_fractions_are_rounded():
-    numbers = [0.1, 1.0000000001, 16777217.5, 1e-300, -1e-46]
+    numbers = [0.1, 1.0000000001, 16777215.7, 1e-300, -1e-46]
     want = np.float32(numbers).tolist()
     assert read(pa.array(numbers), NUMBERS) == want
     assert read(pa.array(list(map(repr, numbers))), NUMBERS) == want
+    for large in (16777217.5, -16777217.5, 1e20):
+        for array in (pa.array([large]), pa.array([repr(large)])):
+            assert "expected a float32" in read(array, NUMBERS)[0]
+            assert read(array, ROUNDED) == [float(np.float32(large))]
     # Also beside a text that float64 would round.
     texts = pa.array([*map(repr, numbers), str(2**53)])
     assert read(texts, NUMBERS) == [*want, 2.0**53]
