@@ -343,13 +343,8 @@ class SampleWriter(abc.ABC):
             )
         elif slot.dtype == "float":
             _, bad = to_float32(slot, values)
-            self._refuse(slot, column, bad, "a float32")
-            self._refuse(
-                slot,
-                column,
-                _are_rounded(values, narrow),
-                "a number that float32 holds exactly if it is 2**24 or more",
-            )
+            wanted = "a number that float32 holds, exactly from 2**24 on"
+            self._refuse(slot, column, bad, wanted)
         return column
 
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:
