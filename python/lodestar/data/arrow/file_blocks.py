@@ -63,6 +63,7 @@ class FileBlocks:
                 self._file.close()
             check_unchanged(self._path, self._opened)
             self._file = open_input(self._path)
+            self._file.read(self._offsets[0])
             self._next = 0
         data = b""
         while self._next <= number:
