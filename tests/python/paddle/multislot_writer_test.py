@@ -131,7 +131,7 @@ def test_an_unwritable_place_is_named(tmp_path):
         ({"I": [1.0]}, r"slot 'I' must have .* \[2\], got \[1\]"),
         (
             {"I": [1.0, 1e39]},
-            r"slot .I. must be a number that float32 holds, exactly from .*, got 1e\+39",
+            r"slot 'I' must be a number that float32 holds, .*, got 1e\+39",
         ),
         (
             {"I": ["a", "b"]},
