@@ -524,23 +524,34 @@ def layer_of(tensor: Any) -> Any:
     return getattr(history, "operation", None)
 
 
-def converts_input(op: tf.Operation) -> bool | None:
-    """Whether a functional model made `op` to convert one of its inputs.
+# Layers that pass their inputs on unchanged.
+_MOVING_LAYERS = (
+    keras.layers.Concatenate,
+    keras.layers.Flatten,
+    keras.layers.Identity,
+    keras.layers.Permute,
+    keras.layers.RepeatVector,
+    keras.layers.Reshape,
+)
 
-    Keras casts and fills inputs without a record of it. Only the traceback of the op
-    distinguishes this from ops of layers and of the caller. Without the private name
-    the result is None.
+
+def holds_inputs(tensor: Any) -> bool:
+    """Returns whether a KerasTensor holds values of model inputs, unchanged.
+
+    What a graph does to them before is then Keras's conversion of the inputs. No public
+    name leads from a tensor to the inputs of its layer. Without the private names the
+    result is False for all but inputs.
     """
-    module = _module("keras.src.models.functional")
-    functional = getattr(module, "Functional", None)
-    if not hasattr(functional, "_convert_inputs_to_tensors"):
-        return None
-    for frame in reversed(op.traceback):
-        if frame.name == "_convert_inputs_to_tensors":
-            return True
-        if frame.name in ("call", "__call__"):
-            break
-    return False
+    operation = layer_of(tensor)
+    if isinstance(operation, keras.layers.InputLayer):
+        return True
+    if not isinstance(operation, _MOVING_LAYERS):
+        return False
+    nodes = getattr(operation, "_inbound_nodes", ())
+    place = getattr(tensor._keras_history, "node_index", len(nodes))
+    return place < len(nodes) and all(
+        map(holds_inputs, getattr(nodes[place], "input_tensors", [None]))
+    )
 
 
 # Counters of Keras callbacks over the batches of a training.

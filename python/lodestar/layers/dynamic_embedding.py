@@ -262,8 +262,7 @@ class DynamicEmbedding(TableLayer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
         feature = self.feature
-        self._see(ids)
-        self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
+        self._see(ids, weights)
         check_training(training)
         if training is None:
             training = self.table.infer_training()
@@ -284,16 +283,17 @@ class DynamicEmbedding(TableLayer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> keras.KerasTensor:
         check_symbolic_ids(ids, "ids", self.combiner)
-        self._see(ids)
+        self._see(ids, weights)
         return symbolic_rows(ids, self.feature, self.compute_dtype)
 
-    def _see(self, ids: Any) -> None:
+    def _see(self, ids: Any, weights: Any) -> None:
         self.feature.check_kind(ids, "ids")
         self._seen.see(
             f"`ids` of the layer '{self.name}'",
             ids,
             padding=self.feature.padding_id,
         )
+        self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
         """Returns the shape of the output."""

@@ -212,11 +212,7 @@ class EmbeddingCollection(TableLayer):
     ) -> dict[str, Any]:
         weights = {} if weights is None else weights
         self._check_names(inputs, weights)
-        self._see(inputs)
-        for name, given in weights.items():
-            self._seen.see_weights(
-                f"`weights[{name!r}]` of the layer '{self.name}'", given
-            )
+        self._see(inputs, weights)
         check_training(training)
         if training is None:
             training = any([t.infer_training() for t in self._tables])
@@ -350,22 +346,29 @@ class EmbeddingCollection(TableLayer):
         weights: Mapping[str, Any] | None = None,
         training: bool | None = None,
     ) -> dict[str, keras.KerasTensor]:
-        self._check_names(inputs, {} if weights is None else weights)
+        weights = {} if weights is None else weights
+        self._check_names(inputs, weights)
         specs = {}
         for name, feature in self._features:
             ids = inputs[name]
             check_symbolic_ids(ids, f"inputs[{name!r}]", feature.combiner)
             specs[name] = symbolic_rows(ids, feature, self.compute_dtype)
-        self._see(inputs)
+        self._see(inputs, weights)
         return specs
 
-    def _see(self, inputs: Mapping[str, Any]) -> None:
+    def _see(
+        self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> None:
         for name, feature in self._features:
             feature.check_kind(inputs[name], f"inputs[{name!r}]")
             self._seen.see(
                 f"`inputs[{name!r}]` of the layer '{self.name}'",
                 inputs[name],
                 padding=feature.padding_id,
+            )
+        for name, given in weights.items():
+            self._seen.see_weights(
+                f"`weights[{name!r}]` of the layer '{self.name}'", given
             )
 
     def compute_mask(

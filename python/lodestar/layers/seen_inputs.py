@@ -33,6 +33,8 @@ class SeenInputs:
         self._ranks: set[tuple[str, int]] = set()
         # The layers and operations that produced the symbolic inputs, by name.
         self._sources: dict[str, set[Any]] = {}
+        # Inputs that the model has changed, or made, itself.
+        self._changed: set[str] = set()
 
     def see(
         self,
@@ -55,10 +57,8 @@ class SeenInputs:
                 rows with anything but `padding`.
         """
         if isinstance(x, keras.KerasTensor):
-            source = _private.layer_of(x)
-            if source is not None:
-                self._sources.setdefault(name, set()).add(source)
-        elif tf.is_symbolic_tensor(flat_values(x)):
+            self._see_source(name, x)
+        elif self._holds_inputs(name, x):
             input_casts.refuse_casts(x, name, self._columns(name))
             input_casts.refuse_filler(x, name, option, padding)
         if padding is None:
@@ -66,8 +66,22 @@ class SeenInputs:
 
     def see_weights(self, name: str, weights: Any) -> None:
         """Raises ValueError if Keras cast `weights`, called `name`, to integers."""
-        if tf.is_symbolic_tensor(flat_values(weights)):
+        if isinstance(weights, keras.KerasTensor):
+            self._see_source(name, weights)
+        elif self._holds_inputs(name, weights):
             input_casts.refuse_cut_weights(weights, name)
+
+    def _see_source(self, name: str, x: keras.KerasTensor) -> None:
+        source = _private.layer_of(x)
+        if source is not None:
+            self._sources.setdefault(name, set()).add(source)
+            if not _private.holds_inputs(x):
+                self._changed.add(name)
+
+    def _holds_inputs(self, name: str, x: Any) -> bool:
+        """Returns whether `x` in a graph holds inputs of a functional model."""
+        is_known = name in self._sources and name not in self._changed
+        return is_known and tf.is_symbolic_tensor(flat_values(x))
 
     def _columns(self, name: str) -> str:
         """Returns the columns of a schema that are the input `name`, if all are."""

@@ -38,22 +38,33 @@ def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
     """Returns `ids`, after checking what a graph cast to them.
 
     Raises:
-        ValueError: See `refuse_casts`.
-        tf.errors.InvalidArgumentError: When the graph runs, for a cast of the model
-            itself: a float is NaN, or too large to be an exact integer, or the dtype
-            of a cast does not hold an integer.
+        ValueError: Strings were cast.
+        tf.errors.InvalidArgumentError: When the graph runs: a float is NaN, or too
+            large to be an exact integer, or the dtype of a cast does not hold an
+            integer.
     """
     if tf.executing_eagerly():
         return ids
-    refuse_casts(ids, f"`{name}`")
+    _refuse_strings(ids, f"`{name}`")
     return map_flat(lambda flat: _check_casts(flat, name), ids)
 
 
+def _refuse_strings(ids: AnyTensor, what: str) -> None:
+    for op in _before(ids):
+        if op.type == "Cast" and op.inputs[0].dtype == tf.string:
+            raise ValueError(
+                f"{what} has dtype {op.outputs[0].dtype.name}, but strings were "
+                "given, which Keras cannot cast to the dtype of an Input. "
+                "Declare it as keras.Input(shape, dtype='string'): layers "
+                "hash strings to ids."
+            )
+
+
 def refuse_casts(ids: AnyTensor, what: str, columns: str = "") -> None:
-    """Refuses ids in a graph that Keras cast to other values.
+    """Refuses inputs of a model that Keras cast to other values.
 
     Args:
-        ids: Integers. Others, and eager tensors, have no cast to refuse.
+        ids: Integers in a graph, which hold inputs of a functional model.
         what: What the ids are, for messages.
         columns: The columns that the schema of the model declares as these ids.
 
@@ -61,19 +72,13 @@ def refuse_casts(ids: AnyTensor, what: str, columns: str = "") -> None:
         ValueError: Keras cast floats or strings, or integers to a dtype that does
             not hold all values of theirs.
     """
+    _refuse_strings(ids, what)
+    if _private.is_symbolic_build():
+        return
     for op in _before(ids):
         if op.type != "Cast":
             continue
         (source,), (result,) = op.inputs, op.outputs
-        if source.dtype == tf.string:
-            raise ValueError(
-                f"{what} has dtype {result.dtype.name}, but strings were "
-                "given, which Keras cannot cast to the dtype of an Input. "
-                "Declare it as keras.Input(shape, dtype='string'): layers "
-                "hash strings to ids."
-            )
-        if not _private.converts_input(op) or _private.is_symbolic_build():
-            continue
         if (
             source.dtype.is_floating
             and not symbolic_build.is_default_signature()
@@ -89,7 +94,7 @@ def refuse_casts(ids: AnyTensor, what: str, columns: str = "") -> None:
             )
 
 
-def _floats_message(op: tf.Operation, what: str, columns: str = "") -> str:
+def _floats_message(op: tf.Operation, what: str, columns: str) -> str:
     (source,), (result,) = op.inputs, op.outputs
     if columns:
         return (
@@ -112,14 +117,14 @@ def _floats_message(op: tf.Operation, what: str, columns: str = "") -> str:
 def refuse_cut_weights(weights: Any, what: str) -> None:
     """Raises ValueError if Keras cast `weights` to integers that differ from them.
 
-    `what` names them in the message.
+    Requires: they hold inputs of a functional model. `what` names them in the message.
     """
+    if _private.is_symbolic_build():
+        return
     for op in _before(weights):
-        if op.type != "Cast" or not _private.converts_input(op):
+        if op.type != "Cast" or not op.outputs[0].dtype.is_integer:
             continue
         (source,), (result,) = op.inputs, op.outputs
-        if _private.is_symbolic_build() or not result.dtype.is_integer:
-            continue
         if source.dtype.is_floating or not _holds(result.dtype, source.dtype):
             raise ValueError(
                 f"{what} are {source.dtype.name} in the data, but Keras cast "
@@ -130,12 +135,10 @@ def refuse_cut_weights(weights: Any, what: str) -> None:
 
 
 def refuse_filler(ids: AnyTensor, what: str, option: str, padding: Any) -> None:
-    """Refuses ids in a graph that have rows which Keras filled.
-
-    A fill in the model's own code is the model's.
+    """Refuses inputs of a model that have rows which Keras filled.
 
     Args:
-        ids: Integers or strings.
+        ids: Integers or strings in a graph, which hold inputs of a functional model.
         what: What the ids are, for messages.
         option: The argument that declares padding, for messages.
         padding: Its value, an integer or a string, or None.
@@ -146,7 +149,7 @@ def refuse_filler(ids: AnyTensor, what: str, option: str, padding: Any) -> None:
     if isinstance(padding, str):
         padding = padding.encode(errors="surrogateescape")
     for op in _before(ids):
-        if op.type not in _FILLS or _private.converts_input(op) is False:
+        if op.type not in _FILLS:
             continue
         source, filler = (op.inputs[i] for i in _FILLS[op.type])
         found = tf.get_static_value(filler)
@@ -205,10 +208,6 @@ def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
             continue
         (source,), (result,) = op.inputs, op.outputs
         if source.dtype in _EXACT:
-            if _private.converts_input(op):
-                # `refuse_casts` leaves floats only where Keras traces with them.
-                message = _floats_message(op, f"`{name}`")
-                return symbolic_build.refuse_when_run(ids, ids.dtype, message)
             checks.append(_check_floats(source, result.dtype, name))
         elif not _holds(result.dtype, source.dtype):
             checks.append(_check_integers(source, result, name))
