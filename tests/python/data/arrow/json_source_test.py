@@ -336,6 +336,28 @@ def test_errors_name_the_line(opened, monkeypatch, size):
         assert error.startswith(text)
 
 
+@pytest.mark.parametrize("first", ["7", "null"])
+def test_columns_that_python_need_not_parse(opened, monkeypatch, first):
+    refuse_python(monkeypatch)
+    lines = [f'{{"a": {first}}}', '{"a": 0.5}', '{"b": 3}']
+    found, _ = rows_of(opened(lines), Column.dense("a", fill_value=7))
+    assert found["a"] == [[7], [0.5], [7]]
+    lines = ["{}", '{"i": 7, "c": "x", "w": [0.5, 1], "l": [[2], []]}']
+    columns = [
+        Column.sparse("i"),
+        Column.sparse("c", encoding="hash"),
+        Column.dense("w", (2,)),
+        Column.sparse("l", depth=2),
+    ]
+    found, _ = rows_of(opened(lines), *columns)
+    assert found == {
+        "i": [[], [7]],
+        "c": [[], *ids_of("c", "x")],
+        "w": [[0, 0], [0.5, 1]],
+        "l": [[], [[2], []]],
+    }
+
+
 def test_objects_that_do_not_match_the_lines(opened):
     """Arrow's parser would find as many objects as there are lines."""
     for lines in (
