@@ -31,13 +31,6 @@ def lodestar_begin_update(
 ) -> _BeginUpdate: ...
 
 
-def lodestar_check_examples(
-    names: tf.Tensor,
-    examples: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
-
-
 class _ClaimServer(NamedTuple):
     owner: tf.Tensor
     silence: tf.Tensor
@@ -882,6 +875,23 @@ def lodestar_id_table_size(
 ) -> tf.Tensor: ...
 
 
+class _IndexExamples(NamedTuple):
+    offsets: tf.Tensor
+    records: tf.Tensor
+    names: tf.Tensor
+    kinds: tf.Tensor
+    levels: tf.Tensor
+    described: tf.Tensor
+
+
+def lodestar_index_examples(
+    filename: tf.Tensor,
+    block_bytes: tf.Tensor,
+    described_records: tf.Tensor,
+    name: str | None = None,
+) -> _IndexExamples: ...
+
+
 class _IndexText(NamedTuple):
     offsets: tf.Tensor
     records: tf.Tensor
@@ -894,6 +904,8 @@ def lodestar_index_text(
     block_bytes: tf.Tensor,
     delimiter: tf.Tensor,
     quote: tf.Tensor,
+    skip_lines: tf.Tensor,
+    num_fields: tf.Tensor,
     name: str | None = None,
 ) -> _IndexText: ...
 
@@ -1026,6 +1038,27 @@ def lodestar_pack_tensors(
     num_parts: int = 1,
     name: str | None = None,
 ) -> tf.Tensor: ...
+
+
+class _ParseExamples(NamedTuple):
+    row_splits: list[tf.Tensor]
+    list_splits: list[tf.Tensor]
+    value_splits: list[tf.Tensor]
+    values: list[tf.Tensor]
+    found_kinds: tf.Tensor
+    bad_rows: tf.Tensor
+    faults: tf.Tensor
+
+
+def lodestar_parse_examples(
+    data: tf.Tensor,
+    offset: tf.Tensor,
+    names: tf.Tensor,
+    kinds: tf.Tensor,
+    nested: tf.Tensor,
+    num_columns: int,
+    name: str | None = None,
+) -> _ParseExamples: ...
 
 
 def lodestar_parse_multi_slot(
@@ -1716,12 +1749,6 @@ def lodestar_snapshot_write_blobs(
     label: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotWriteBlobs: ...
-
-
-def lodestar_tfrecord_dataset(
-    filename: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
 
 
 def lodestar_unpack_tensors(

@@ -524,6 +524,25 @@ def layer_of(tensor: Any) -> Any:
     return getattr(history, "operation", None)
 
 
+def converts_input(op: tf.Operation) -> bool | None:
+    """Whether a functional model made `op` to convert one of its inputs.
+
+    Keras casts and fills inputs without a record of it. Only the traceback of the op
+    distinguishes this from ops of layers and of the caller. Without the private name
+    the result is None.
+    """
+    module = _module("keras.src.models.functional")
+    functional = getattr(module, "Functional", None)
+    if not hasattr(functional, "_convert_inputs_to_tensors"):
+        return None
+    for frame in reversed(op.traceback):
+        if frame.name == "_convert_inputs_to_tensors":
+            return True
+        if frame.name in ("call", "__call__"):
+            break
+    return False
+
+
 # Counters of Keras callbacks over the batches of a training.
 _BATCH_COUNTERS = (
     "_global_train_batch",

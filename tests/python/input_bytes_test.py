@@ -182,7 +182,7 @@ def test_nothing_else_opens_files_to_read_text():
         "callbacks/tensorboard.py",
         "data/arrow/parquet_file.py",
         "data/arrow/file_blocks.py",
-        "data/example/example_writer.py",
+        "data/arrow/example_writer.py",
         "_input_bytes.py",
         "data/schema/model_schema.py",
         "paddle/sample_exchange.py",

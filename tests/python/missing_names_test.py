@@ -97,6 +97,21 @@ def fit_lost():
         model.fit(X, Y, verbose=0)
 
 
+def narrow():
+    ids = keras.Input((2,), dtype="int32")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    with pytest.raises(ValueError, match="Keras cast them to int32"):
+        keras.Model(ids, layer(ids)).predict(X + 2**40, verbose=0)
+
+
+def fill():
+    ids = keras.Input((2,), dtype="int64")
+    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    with pytest.raises(ValueError, match="filled short rows with 0"):
+        model = keras.Model(ids, layer(ids))
+        model.predict(tf.sparse.from_dense(X), verbose=0)
+
+
 def predict():
     model = Bare()
     model.predict(X, verbose=0)
@@ -254,6 +269,8 @@ GLOBALS = ([*TRAIN, *SAVE], {})
 OTHERS = ([go_on], {})
 GRAPHS = ([fit_layer, fit_untold, fit_lost], {})
 DEVICE = ([device_and_copy], {})
+WRAPS = (tf.errors.InvalidArgumentError, "outside of .* which that cast wraps")
+CONVERSIONS = ([fit_layer, narrow, fill], {narrow: WRAPS})
 # By name: the code to run without it, and the error each raises.
 WITHOUT = {
     "tensorflow.python.eager.record": RECORD,
@@ -288,6 +305,9 @@ WITHOUT = {
     "_iterations": ([fit_layer, accumulate, replay], {}),
     "_learning_rate": ([replay], {}),
     "original_scope": ([fit_untold, files], {}),
+    "keras.src.models.functional": CONVERSIONS,
+    "Functional": CONVERSIONS,
+    "_convert_inputs_to_tensors": CONVERSIONS,
     "_keras_history": ([schema_of_inputs], {}),
     "operation": ([schema_of_inputs], {}),
     "_keras_mask": (

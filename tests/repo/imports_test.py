@@ -47,10 +47,8 @@ _PACKAGES = {
     "hugectr": ("data", "data.schema", "ragged"),
     "paddle": ("data", "data.schema", "ops", "ragged"),
     "data.arrow": ("data", "data.schema", "hugectr", "ops", "paddle"),
-    "data.example": ("data", "data.schema", "ops", "string_ids"),
     "data.files": (
-        *("data", "data.arrow", "data.example", "data.schema"),
-        *("hugectr", "paddle"),
+        *("data", "data.arrow", "data.schema", "hugectr", "paddle"),
     ),
     "data.open_dataset": ("data", "data.arrow", "data.schema", "data.files"),
     "data.open_writer": ("data", "data.schema", "data.files"),

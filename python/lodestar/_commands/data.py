@@ -98,9 +98,26 @@ READING = [
     ),
     option(
         "--columns",
-        "csv, tsv: names of all columns of files without a header.",
+        "csv, tsv: names of all columns, without a header or instead of it.",
         _names,
         "A,B",
+    ),
+    option(
+        "--header/--no-header",
+        "csv, tsv: whether the first record is a header.  [default: if certain]",
+        default=None,
+    ),
+    option(
+        "--quote",
+        "csv, tsv: quote character, or '' if none quotes.  [default: \" where "
+        "certain]",
+        metavar="TEXT",
+    ),
+    option(
+        "--skip-lines",
+        "csv, tsv: lines before the first record.  [default: 0]",
+        _count,
+        "N",
     ),
     option(
         "--encoding",

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from lodestar import _command_line
-from lodestar._commands.data import DATA
+from lodestar._commands.data import DATA, given_options
 from lodestar._data_tool.click_log import generate_click_log
 from lodestar._data_tool.convert import convert
 from lodestar._data_tool.inspect_files import inspect_files, print_found
@@ -34,6 +34,7 @@ from lodestar.data.files.find_format import (
 from lodestar.data.files.formats import FORMATS, INFERRED, Format
 from lodestar.data.files.schema_beside import schema_of, schema_path
 from lodestar.data.schema import as_schema
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list
 
@@ -228,7 +229,8 @@ def _open(
 ) -> tuple[Source, Format]:
     paths = expand_inputs(files)
     name = options["format"]
-    if name is None and (options["columns"] or options["encoding"]):
+    given = set(given_options(options)) - {"delimiter"}
+    if name is None and given.intersection(TEXT_OPTIONS):
         name = "csv"  # No other format has these options.
     source_format = FORMATS[name or one_format(paths)]
     found = read_options(options, source_format, target_format)
@@ -237,7 +239,7 @@ def _open(
         schema = as_schema(options["schema"])
     elif not any(name in found for name in INFERRED):
         schema = schema_of(paths)
-    if schema is None and not source_format.finds_schema:
+    if schema is None and source_format.dataset is not None:
         raise DataError(
             f"{paths[0]}: the columns are unknown. Pass a schema file with "
             f"--schema; {schema_path(paths[0])} does not exist."

@@ -13,7 +13,7 @@ from lodestar._errors import DataError
 from lodestar._input_bytes import open_input
 from lodestar.data.arrow.open_arrow import ArrowOptions, open_files
 from lodestar.data.arrow.row_source import good_rows
-from lodestar.data.files.formats import INFERRED, Format
+from lodestar.data.files.formats import Format
 from lodestar.data.sample_columns import (
     as_lists,
     cut,
@@ -84,7 +84,6 @@ def open_source(
         skipped,
         on_progress,
         dataset=found.dataset,
-        infer=found.infer,
         **options,
     )
 
@@ -100,12 +99,8 @@ class _DatasetSource(Source):
         on_progress: Callable[[int], None] | None,
         *,
         dataset: Callable[..., tf.data.Dataset],
-        infer: Callable[..., Schema] | None = None,
         **options: Any,
     ):
-        if infer is not None:
-            inferred = {n: options.pop(n) for n in INFERRED if n in options}
-            spec = spec or infer(paths, skip=skipped is not None, **inferred)
         assert spec is not None
         super().__init__(paths, spec, skipped, on_progress)
         self._dataset = functools.partial(dataset, **options)

@@ -27,7 +27,9 @@ from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
-from lodestar.data.schema import Schema, as_schema
+from lodestar.data.schema import Column, Schema, as_schema
+from lodestar.data.schema.infer import Wanted
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.shared_file_list import SharedFileList
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
             """Returns its files, unless it is a table or was split."""
 
 
-_TEXT_OPTIONS = ("columns", "delimiter", "encoding")
 _TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
 # With one of these, a dataset has state that files cannot share.
@@ -57,12 +58,19 @@ def open_dataset(
     label: str | None = None,
     categorical: Collection[str] = (),
     numeric: Collection[str] = (),
+    ignore: Collection[str] = (),
+    declare: Collection[Column] = (),
+    sample_weight: str | None = None,
     na_values: Collection[str] | None = None,
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
+    quote: str | None = None,
+    header: bool | None = None,
+    skip_lines: int | None = None,
     encoding: str | None = None,
     weights: Mapping[str, str] | None = None,
     split: float | None = None,
+    split_by: str | None = None,
     verbose: bool = True,
     **options: Any,
 ) -> "SchemaDataset":
@@ -74,10 +82,13 @@ def open_dataset(
     polars DataFrames, Arrow tables and Hugging Face datasets.
 
     Without `schema`, the kind of each column is inferred from the first rows,
-    printed, and returned as `dataset.schema`. An unclear column is an error. Open all
-    other data with that schema, so that equal values have the same meaning:
+    printed, and returned as `dataset.schema`. Inference decides only where the values
+    leave one meaning: integers, for example, may be ids or numbers. All columns in
+    doubt are one error, with a call that declares them. Open all other data with that
+    schema, so that equal values have the same meaning:
 
-    >>> train = open_dataset("clicks/train.csv", label="click")
+    >>> train = open_dataset("clicks/train.csv", label="click",
+    ...                      categorical=["user", "item"], numeric=["age"])
     >>> test = open_dataset("clicks/test.parquet", schema=train.schema)
     >>> model.fit(train, validation_data=test)
 
@@ -96,19 +107,43 @@ def open_dataset(
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
             `"multislot"`, `"norm"` or `"raw"`. None detects it.
         label: Without `schema`: the label, as `COLUMN`, or `COLUMN=POSITIVE`: 1
-            where the value is POSITIVE. Defaults to the column `"label"`.
+            where the value is POSITIVE, and 0 for the other values that inference
+            sees; a new value is an error. Defaults to the column `"label"`.
         categorical: Without `schema`: names of id columns.
         numeric: Without `schema`: names of number columns.
+        ignore: Without `schema`: names of columns to leave out.
+        declare: Without `schema`: `Column`s that are taken as they are, for what the
+            other options cannot say, e.g. `Column.sparse("tags", separator="|")`.
+        sample_weight: Without `schema`: the column with the weight of each example
+            in the loss.
         na_values: Without `schema`: strings that mean missing, in every source.
-        columns: Text: column names of files without a header.
-        delimiter: Text: the delimiter, of one or several characters. None detects
-            it.
+        columns: Text: names of all columns, for files without a header or to
+            replace the names in it.
+        delimiter: Text: the delimiter, of one or several characters. None uses the
+            only one of comma, tab, semicolon, `|` and `::` that splits the first
+            lines into equally many fields, or that makes the names of `schema`
+            or `columns` fit. If there are two or none, this is an error.
+        quote: Text: the quote character, or `""` if no character quotes. None
+            means double quotes if the delimiter is one character, and refuses a
+            file that also has a reading with as many columns in which they are
+            ordinary characters of several rows.
+        header: Text: whether the first record is a header. None: it is if it
+            has the columns that are read, or `columns`, or names above a column of
+            numbers; it is not if `columns` is given and the record consists of
+            numbers. Otherwise this is an error.
+        skip_lines: Text: the number of lines before the first record, e.g. 1 for
+            files that begin with a comment. Defaults to 0.
         encoding: Text: the encoding, which must extend ASCII. Defaults to UTF-8.
+            The text options are saved in an inferred schema, as `schema.text`, and
+            apply to the text files that are opened with that schema.
         weights: Maps an id column to the float column with a weight for each of
             its ids; see `Schema.with_weights`.
         split: The fraction of rows to hold out, e.g. 0.1. Returns a pair of
-            datasets, the second with the held-out rows. `seed`, 0 by default,
-            determines the choice. Only for formats that Arrow reads.
+            datasets, the second with the held-out rows. The choice depends on the
+            position of a row in the data and on `seed`, 0 by default. Not for
+            MultiSlot, Norm and Raw files.
+        split_by: With `split`: a column, of whose values the fraction is held out,
+            e.g. `"user"`: each user is in one of the datasets.
         verbose: Whether to print an inferred schema to stderr.
         **options: `shuffle_rows`, `shuffle_files`, `seed`, `repeat`, `shard`,
             `prefetch`, `drop_remainder`, `num_parallel_files`, `sparse`, `on_error`,
@@ -149,7 +184,8 @@ def open_dataset(
     Returns:
         A dataset of `(features, label)`, or of features without a label, with the
         attribute `schema`. `features` maps names to tensors: ids are ragged int64,
-        `[batch, None]`; dense columns are float32 `[batch, *shape]`. With `split`, a
+        `[batch, None]`; dense columns are float32 `[batch, *shape]`. With sample
+        weights or an optional label, `(features, label, weights)`. With `split`, a
         pair of datasets.
 
     Raises:
@@ -171,22 +207,28 @@ def open_dataset(
         label=label,
         categorical=categorical,
         numeric=numeric,
+        ignore=ignore,
+        declare=declare,
+        sample_weight=sample_weight,
         na_values=na_values,
         columns=columns,
         delimiter=delimiter,
+        quote=quote,
+        header=header,
+        skip_lines=skip_lines,
         encoding=encoding,
         weights=weights,
         slot_size_array=options.pop("slot_size_array", None),
         outside=outside,
     )
     if is_table(data):
-        _refuse(arrow, _TEXT_OPTIONS, "a table")
+        _refuse(arrow, TEXT_OPTIONS, "a table")
         for name in ("format", "open_command", "shuffle_files"):
             if {**options, "format": format}.get(name):
                 raise ValueError(f"`{name}` is not an option of a table.")
         read = options_of(open_dataset, batch_size, options)
         opened = open_table(data, found_schema, arrow, skip_of(read))
-        return _finished(opened, read, split, verbose)
+        return _finished(opened, read, split, split_by, verbose)
     if given is not None:
         if schema is None or format is None:
             raise ValueError(f"{given} needs `schema` and `format`.")
@@ -201,11 +243,18 @@ def open_dataset(
         if format is not None:
             name = _format_called(format).name
         else:
-            name = _found_format(paths, arrow)
+            name = _found_format(paths, found_schema, arrow)
         where = paths[0]
     _check_options(where, FORMATS[name], options)
     files = _Files(
-        name, found_schema, arrow, batch_size, options, split, verbose
+        name,
+        found_schema,
+        arrow,
+        batch_size,
+        options,
+        split,
+        split_by,
+        verbose,
     )
     opened = files.open(paths)
     if split is None and isinstance(paths, list):
@@ -226,6 +275,7 @@ class _Files:
     batch_size: int
     options: Mapping[str, Any]
     split: float | None
+    split_by: str | None
     verbose: bool
 
     def open(self, paths: Any) -> Any:
@@ -242,31 +292,27 @@ class _Files:
             self.arrow,
             self.batch_size,
             options,
-            self.verbose,
         )
 
     def _open_rows(self, paths: list[str], options: dict[str, Any]) -> Any:
         """Opens files of a format that Arrow reads."""
         name, arrow, schema = self.format, self.arrow, self.schema
         if name not in _TEXT:
-            _refuse(arrow, _TEXT_OPTIONS, f"{name} files")
+            _refuse(arrow, TEXT_OPTIONS, f"{name} files")
         if schema is not None:
             check_stored_ids(paths, schema)
         elif not arrow.infers:
             schema = schema_of(paths)
         read = options_of(open_dataset, self.batch_size, options)
         opened = open_files(paths, name, schema, arrow, skip_of(read))
-        return _finished(opened, read, self.split, self.verbose)
+        return _finished(opened, read, self.split, self.split_by, self.verbose)
 
     def pieces(self, paths: list[str], schema: Schema) -> list[Piece]:
         """Returns the files as pieces, each opened separately."""
         # The schema has what these options say.
         arrow = dataclasses.replace(
             self.arrow,
-            label=None,
-            categorical=(),
-            numeric=(),
-            na_values=None,
+            **Wanted()._asdict(),
             weights=None,
         )
         one = dataclasses.replace(self, schema=schema, arrow=arrow)
@@ -332,15 +378,17 @@ def _why_not_inspected(data: Any, options: Mapping[str, Any]) -> str | None:
     return None if options.get("open_command") is None else _BY_COMMAND
 
 
-def _found_format(paths: list[str], arrow: ArrowOptions) -> str:
+def _found_format(
+    paths: list[str], schema: Schema | None, arrow: ArrowOptions
+) -> str:
     """Returns the format of files. Text options imply delimited text."""
-    if all(getattr(arrow, option) is None for option in _TEXT_OPTIONS):
-        return one_format(paths)
     try:
         name = one_format(paths)
     except DataError:
+        if not arrow.text and (schema is None or not schema.text):
+            raise
         return "csv"
-    return "csv" if name in ("multislot", "raw") else name
+    return "csv" if arrow.text and name in ("multislot", "raw") else name
 
 
 def _open_records(
@@ -350,33 +398,12 @@ def _open_records(
     arrow: ArrowOptions,
     batch_size: int,
     options: dict[str, Any],
-    verbose: bool,
 ) -> "SchemaDataset":
     """Opens files of a format that Arrow does not read."""
-    _refuse(arrow, _TEXT_OPTIONS, f"{found.name} files")
-    if found.infer is None:
-        _refuse(
-            arrow,
-            ("label", "categorical", "numeric", "na_values"),
-            f"{found.name} files, which need a schema",
-        )
-    if schema is not None and arrow.infers:
-        raise ValueError(
-            "`schema` says what `label`, `categorical`, `numeric` and "
-            "`na_values` would say; give one or the other."
-        )
-    if schema is None and not arrow.infers:
+    _refuse(arrow, TEXT_OPTIONS, f"{found.name} files")
+    _refuse(arrow, Wanted._fields, f"{found.name} files, which need a schema")
+    if schema is None:
         schema = schema_of(paths)
-    if schema is None and found.infer is not None:
-        schema = found.infer(
-            paths,
-            label=arrow.label,
-            categorical=arrow.categorical,
-            numeric=arrow.numeric,
-            na_values=arrow.na_values,
-        )
-        if verbose:
-            print(schema, file=sys.stderr)
     if schema is None:
         raise DataError(
             f"{paths[0]}: {found.name} files do not describe their columns. Pass "
@@ -393,15 +420,22 @@ def _open_records(
 
 
 def _finished(
-    opened: Any, read: ReadOptions, split: float | None, verbose: bool
+    opened: Any,
+    read: ReadOptions,
+    split: float | None,
+    split_by: str | None,
+    verbose: bool,
 ) -> Any:
     if opened.inferred and verbose:
-        print(opened.schema, file=sys.stderr)
+        print(opened.schema, *opened.notes, sep="\n", file=sys.stderr)
     parts = [opened]
+    if split_by is not None and split is None:
+        raise ValueError("`split_by` needs `split`, the fraction to hold out.")
     if split is not None:
         if not is_number(split) or not 0 < split < 1:
             raise ValueError(f"`split` must be in (0, 1), got {split!r}.")
-        parts = opened.split(split, check_integer("seed", read.seed or 0))
+        seed = check_integer("seed", read.seed or 0)
+        parts = opened.split(split, seed, split_by, skip_of(read))
     datasets = []
     for part in parts:
         dataset: Any = part.dataset(read)
@@ -412,7 +446,7 @@ def _finished(
 
 def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
     for name in names:
-        if getattr(arrow, name):
+        if name in arrow.text or getattr(arrow, name):
             raise ValueError(f"`{name}` is not an option of {what}.")
 
 

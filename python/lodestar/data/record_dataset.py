@@ -42,7 +42,8 @@ class ReadOptions:
         repeat: Number of epochs. None repeats without end.
         shard: `(num, index)`: reads one of `num` disjoint parts of the data. The
             parts consist of every `num`-th file, or with fewer files than readers,
-            of every `num`-th record of each file (in Parquet, a run of rows).
+            of every `num`-th record of each file (in Parquet, TFRecord and text, a
+            run of rows).
         prefetch: Number of batches to prepare ahead; 0 prepares each on demand.
         sparse: Form of sparse columns: `"ragged"`; `"lod"`, a
             `lodestar.ragged.LoDTensor` each; or `"csr"`, one HugeCTR CSR over

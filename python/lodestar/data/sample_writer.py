@@ -13,6 +13,7 @@ from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, SchemaLike, as_schema
+from lodestar.data.schema.domain import to_float32
 from lodestar.ragged import LoDTensor
 
 
@@ -329,7 +330,10 @@ class SampleWriter(abc.ABC):
             )  # the widest float size varies by machine
         column = column._replace(values=values)
         if slot.kind == "label" and slot.binary:
-            self._refuse(slot, column, (values != 0) & (values != 1), "0 or 1")
+            bad = (values != 0) & (values != 1)
+            if slot.optional:
+                bad &= values == values
+            self._refuse(slot, column, bad, "0 or 1")
         elif slot.kind == "one_hot":
             self._refuse(
                 slot,
@@ -338,10 +342,9 @@ class SampleWriter(abc.ABC):
                 f"a whole number from 0 to {slot.size - 1}",
             )
         elif slot.dtype == "float":
-            with np.errstate(over="ignore"):
-                narrow = values.astype(np.float32, copy=False)
-            bad = np.isinf(narrow) & ~np.isinf(values)
-            self._refuse(slot, column, bad, "a float32")
+            _, bad = to_float32(slot, values)
+            wanted = "a number that float32 holds, exactly from 2**24 on"
+            self._refuse(slot, column, bad, wanted)
         return column
 
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar._checks import check_choice
+from lodestar._checks import after, assert_true, check_choice
 from lodestar.data.schema import Column, Schema
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.csr import to_csr
@@ -36,8 +36,8 @@ class SchemaLayout:
     First come the features of the lines' leading fields, `[B]` each, then the used
     columns in schema order. A sparse column has two tensors, the values `[N]` and the
     int64 row splits `[B + 1]`. Others have one: `[B]` for one-hot ids, `[B, 1]` for a
-    label, and `[B, *shape]` for a dense column. Values are int64, or float32 for float
-    columns.
+    label or a sample weight, and `[B, *shape]` for a dense column. Values are int64, or
+    float32 for float columns. A missing label is NaN.
 
     Attributes:
         spec: The Schema.
@@ -154,7 +154,12 @@ class SchemaLayout:
         return column
 
     def features_and_label(self, *tensors: tf.Tensor) -> Any:
-        """Converts flat tensors to a dataset element.
+        """Converts flat tensors to a dataset element, as Keras unpacks it.
+
+        The element is `features`, `(features, label)`, or with a sample weight or an
+        optional label `(features, label, weights)`. With several labels, `label` and
+        `weights` are dicts. `weights` are float32 `[B]`, 0 for a missing label, which
+        is 0 then.
 
         `features` maps each column name to its tensor. With `sparse="csr"`, one feature
         `"csr"` replaces the S sparse id columns: `row_offsets` `[B * S + 1]` and
@@ -162,7 +167,8 @@ class SchemaLayout:
         """
         if self._as_columns:
             return self._columns(*tensors[len(self._fields) :])
-        labels, in_csr = {}, []
+        labels, masks, in_csr = {}, {}, []
+        weight = None
         remaining = iter(tensors)
         features = {name: next(remaining) for name in self._fields}
         for slot in self.spec.used:
@@ -183,23 +189,53 @@ class SchemaLayout:
             elif slot.kind == "one_hot":
                 features[slot.name] = tf.one_hot(values, slot.size)
             elif slot.kind == "label":
-                labels[slot.name] = tf.cast(values, tf.float32)
+                if slot.optional:
+                    is_missing = tf.math.is_nan(values)
+                    masks[slot.name] = tf.cast(~is_missing[:, 0], tf.float32)
+                    values = tf.where(is_missing, 0.0, values)
+                labels[slot.name] = _label(slot, values)
+            elif slot.kind == "sample_weight":
+                weight = values[:, 0]
             else:
                 features[slot.name] = values
         if in_csr:
             features[CSR] = self._csr(in_csr)
         if not labels:
             return features
+        elements: list[Any] = [labels]
+        if masks or weight is not None:
+            every = tf.ones_like(next(iter(labels.values()))[:, 0], tf.float32)
+            if weight is not None:
+                every = weight
+            elements.append(
+                {
+                    name: every * masks[name] if name in masks else every
+                    for name in labels
+                }
+            )
         if len(labels) == 1:
-            (label,) = labels.values()
-            return features, label
-        return features, labels
+            elements = [next(iter(found.values())) for found in elements]
+        return features, *elements
 
     def _csr(self, schema: list[LoDTensor]) -> dict[str, tf.Tensor]:
         offsets, values = to_csr(schema)
         if self._rows is not None:
             offsets = tf.ensure_shape(offsets, [self._rows * len(schema) + 1])
         return {"row_offsets": offsets, "values": values}
+
+
+def _label(slot: Column, values: tf.Tensor) -> tf.Tensor:
+    """Returns labels as float32, after checking that it holds them."""
+    label = tf.cast(values, tf.float32)
+    if slot.binary or slot.rounded or slot.dtype == "float":
+        return label
+    # The cast of a float beyond int64 is undefined.
+    is_held = (label < 2.0**63) & (tf.cast(label, tf.int64) == values)
+    wrong = tf.boolean_mask(values, ~is_held)
+    message = (
+        f"Labels of {slot.name!r} must be integers that float32 holds, got"
+    )
+    return after(assert_true(tf.reduce_all(is_held), [message, wrong]), label)
 
 
 def dtype_of(slot: Column) -> tf.DType:
@@ -209,7 +245,7 @@ def dtype_of(slot: Column) -> tf.DType:
 
 def tensor_shape(slot: Column) -> list[int | None]:
     """Returns the shape of one example of a non-sparse column."""
-    if slot.kind == "label":
+    if not slot.is_feature:
         return [1]
     return [None if dim == -1 else dim for dim in slot.shape]
 

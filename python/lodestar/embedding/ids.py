@@ -1,6 +1,5 @@
 """Converts ids to int64 tensors, dense, ragged or sparse."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -10,22 +9,10 @@ import tensorflow as tf
 from lodestar._checks import after, assert_true, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
-from lodestar.ops.flat_values import flat_values, map_flat
+from lodestar.ops.flat_values import map_flat
 from lodestar.ops.id_hash import fingerprint
+from lodestar.ops.input_casts import check_casts
 
-# The largest integer below which each dtype is exact.
-_EXACT = {
-    tf.float16: 2**11 - 1,
-    tf.bfloat16: 2**8 - 1,
-    tf.float32: 2**24 - 1,
-    tf.float64: 2**53 - 1,
-}
-# Ops that move ids without changing them.
-_MOVES = (
-    *("ConcatV2", "ExpandDims", "GatherV2", "Identity", "IdentityN", "Pack"),
-    *("Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
-    *("Unpack", "EnsureShape"),
-)
 _WIDENED = (tf.int8, tf.int16, tf.int32, tf.uint8, tf.uint16, tf.uint32)
 
 
@@ -66,38 +53,6 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
     )
 
 
-def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
-    """Returns `ids`, after checking the floats and strings that a graph casts to them.
-
-    Keras casts its inputs to the dtype of an Input before any layer sees them, which
-    turns NaN into the smallest integer. A graph shows the cast; an eager tensor does
-    not.
-
-    Raises:
-        ValueError: Strings were cast.
-        tf.errors.InvalidArgumentError: When the graph runs: a float is NaN, or
-            too large to be an exact integer.
-    """
-    if tf.executing_eagerly():
-        return ids
-    return map_flat(lambda flat: _check_casts(flat, name), ids)
-
-
-def _check_casts(ids: tf.Tensor, name: str) -> tf.Tensor:
-    checks = []
-    for source, cast in _casts(ids):
-        if source.dtype == tf.string:
-            raise ValueError(
-                f"`{name}` has dtype {cast.dtype.name}, but strings were "
-                "given, which Keras cannot cast to the dtype of an Input. "
-                "Declare it as keras.Input(shape, dtype='string'): layers "
-                "hash strings to ids."
-            )
-        if source.dtype in _EXACT:
-            checks.append(_check_cast(source, cast.dtype, name))
-    return after(checks, ids)
-
-
 def check_range(
     ids: AnyTensor, low: int, high: int, padding_id: int | None, name: str
 ) -> AnyTensor:
@@ -123,51 +78,6 @@ def check_range(
         return tf.cond(tf.reduce_any(outside), refuse, lambda: flat)
 
     return map_flat(check, ids)
-
-
-def float_source(ids: Any) -> tf.DType | None:
-    """Returns the dtype of floats that a graph casts to `ids`, or None."""
-    if not isinstance(ids, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)):
-        return None
-    for source, _ in _casts(flat_values(ids)):
-        if source.dtype.is_floating:
-            return source.dtype
-    return None
-
-
-def _casts(ids: tf.Tensor) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Yields the (source, result) of each cast to integers."""
-    found = [ids]
-    while found:
-        tensor = found.pop()
-        if not tf.is_symbolic_tensor(tensor):
-            continue
-        op = tensor.op
-        if op.type in _MOVES:
-            found.extend(op.inputs)
-        elif op.type == "Cast":
-            (source,) = op.inputs
-            if source.dtype.is_integer:
-                found.append(source)
-            else:
-                yield source, tensor
-
-
-def _check_cast(floats: tf.Tensor, dtype: tf.DType, name: str) -> Any:
-    limit = _EXACT[floats.dtype]
-    low, high = max(-limit, dtype.min), min(limit, dtype.max)
-    holds = tf.logical_and(
-        floats >= tf.cast(low, floats.dtype),
-        floats <= tf.cast(high, floats.dtype),
-    )
-    message = (
-        f"`{name}` was cast from {floats.dtype.name} to {dtype.name}, as Keras "
-        "casts to the dtype of an Input, and has NaN or a number outside of "
-        f"[{low}, {high}], the range in which that cast is exact. Pass ids as "
-        "integers without missing values, e.g. "
-        'frame["id"].fillna(0).astype("int64").'
-    )
-    return assert_true(tf.reduce_all(holds), [message, floats])
 
 
 def to_int64(

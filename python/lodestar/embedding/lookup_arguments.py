@@ -107,7 +107,10 @@ def check_lookup(
 ) -> None:
     """Raises ValueError for arguments that exclude each other."""
     check_training(training)
-    check_bags(combiner, padding_id, default_id)
+    for name, value in (("padding_id", padding_id), ("default_id", default_id)):
+        if value is not None:
+            check_integer(name, value)
+    check_bags(combiner, default_id)
     check_bag_axis("ids", ids, combiner)
     if combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError(
@@ -132,13 +135,8 @@ def check_training(training: Any) -> None:
     )
 
 
-def check_bags(
-    combiner: str | None, padding_id: int | None, default_id: int | None
-) -> None:
+def check_bags(combiner: str | None, default_id: int | str | None) -> None:
     """Raises ValueError unless the options of bags are valid."""
-    for name, value in (("padding_id", padding_id), ("default_id", default_id)):
-        if value is not None:
-            check_integer(name, value)
     if combiner is not None and combiner not in embedding_ops.COMBINERS:
         raise ValueError(
             f"`combiner`={combiner!r} is not None or one of "
@@ -146,7 +144,7 @@ def check_bags(
         )
     if default_id is not None and combiner is None:
         raise ValueError(
-            f"`default_id`={default_id}, which replaces empty bags, needs a "
+            f"`default_id`={default_id!r}, which replaces empty bags, needs a "
             "`combiner`."
         )
 
@@ -154,8 +152,8 @@ def check_bags(
 def check_padding_counts(
     value: Any,
     combiner: str | None,
-    padding_id: int | None,
-    default_id: int | None,
+    padding_id: int | str | None,
+    default_id: int | str | None,
 ) -> bool:
     """Returns `padding_counts`; ValueError without what it needs."""
     counts = check_flag("padding_counts", value)
@@ -164,8 +162,8 @@ def check_padding_counts(
     ):
         raise ValueError(
             "`padding_counts` needs combiner='mean', a `padding_id` and no "
-            f"`default_id`, got combiner={combiner!r}, padding_id={padding_id} "
-            f"and default_id={default_id}."
+            f"`default_id`, got combiner={combiner!r}, "
+            f"padding_id={padding_id!r} and default_id={default_id!r}."
         )
     return counts
 

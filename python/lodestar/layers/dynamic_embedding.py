@@ -85,19 +85,19 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
 
 def padding_mask(ids: Any, feature: Feature) -> Any:
     """Returns True where `ids` are not padding, or None for ragged ids."""
-    padding_id = feature.padding_id
-    if padding_id is None:
+    if feature.padding_id is None:
         return None
+    feature.check_kind(ids, "ids")
     if isinstance(ids, keras.KerasTensor):
-        if ids.dtype == "string" or ids.ragged or ids.sparse:
+        if ids.ragged or ids.sparse:
             return None
         if feature.max_length is not None and len(ids.shape) > 1:
             ids = ids[..., : feature.max_length]
-        return keras.ops.not_equal(ids, padding_id)
+        return keras.ops.not_equal(ids, feature.padding_id)
     ids = feature.to_ids(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         return None
-    padding = tf.constant(padding_id, tf.int64)
+    padding = tf.constant(feature.own_id(feature.padding_id), tf.int64)
     return tf.not_equal(feature.truncate(ids), padding)
 
 
@@ -122,8 +122,10 @@ class DynamicEmbedding(TableLayer):
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"` or `"last"`
             over the innermost axis of the ids. None returns a row per id.
         padding_id: An id to ignore: it has no row, reads as zeros, is not part
-            of any bag and is False in the Keras mask.
-        default_id: With a combiner: the id whose row an empty bag reads.
+            of any bag and is False in the Keras mask. A string, such as `""`,
+            if the ids are strings.
+        default_id: With a combiner: the id whose row an empty bag reads; a
+            string if the ids are strings.
         padding_counts: With `"mean"`: whether padding counts as rows of zeros,
             as in Paddle.
         default_row: Row of missing ids, as in EmbeddingVariable.
@@ -159,10 +161,14 @@ class DynamicEmbedding(TableLayer):
     Output: `ids.shape + [D]`, without the innermost axis if there is a combiner.
 
     Raises:
-        ValueError: If an argument is invalid, ids are floats, or ids have shape
-            `[B]` with a combiner. While `fit`, `evaluate` or `predict` is traced:
-            also if a column that the model's schema declares as ids has floats;
-            see `Schema.inputs`.
+        ValueError: If an argument is invalid, ids are floats, ids have shape
+            `[B]` with a combiner, or `padding_id` or `default_id` is a string and
+            the ids are integers, or the other way around. In graphs, as of `fit`,
+            `evaluate` and `predict`: also if a functional model converts data to
+            other ids for a `keras.Input`: floats or wider integers to its dtype,
+            or a SparseTensor to a dense tensor whose filler is not `padding_id`.
+            With `run_eagerly=True`, and in direct calls of a model, Keras converts
+            such data unnoticed.
         TypeError: If there is a second positional argument.
     """
 
@@ -172,8 +178,8 @@ class DynamicEmbedding(TableLayer):
         *positional: Any,
         embeddings_initializer: Any = "uniform",
         combiner: str | None = None,
-        padding_id: int | None = None,
-        default_id: int | None = None,
+        padding_id: int | str | None = None,
+        default_id: int | str | None = None,
         padding_counts: bool = False,
         default_row: Any = "zeros",
         salt: str | None = None,
@@ -257,6 +263,7 @@ class DynamicEmbedding(TableLayer):
     ) -> Any:
         feature = self.feature
         self._see(ids)
+        self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
         check_training(training)
         if training is None:
             training = self.table.infer_training()
@@ -281,10 +288,11 @@ class DynamicEmbedding(TableLayer):
         return symbolic_rows(ids, self.feature, self.compute_dtype)
 
     def _see(self, ids: Any) -> None:
+        self.feature.check_kind(ids, "ids")
         self._seen.see(
             f"`ids` of the layer '{self.name}'",
             ids,
-            padding=self.feature.padding_id is not None,
+            padding=self.feature.padding_id,
         )
 
     def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:

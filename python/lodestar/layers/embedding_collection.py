@@ -82,8 +82,8 @@ class EmbeddingCollection(TableLayer):
     Output: name -> rows, as in DynamicEmbedding.
 
     Raises:
-        ValueError: If an argument is invalid, a feature has no ids, or ids are
-            floats that DynamicEmbedding rejects.
+        ValueError: If an argument is invalid, a feature has no ids, or
+            DynamicEmbedding would reject its ids.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class EmbeddingCollection(TableLayer):
                 table=[feature.table is t for t in tables].index(True),
                 combiner="sum" if feature.padding_counts else feature.combiner,
                 salt=feature.salt_word,
-                padding_id=feature.padding_id,
-                default_id=feature.default_id,
+                padding_id=feature.own_id(feature.padding_id),
+                default_id=feature.own_id(feature.default_id),
                 max_length=None
                 if feature.combiner is None
                 else feature.max_length,
@@ -213,6 +213,10 @@ class EmbeddingCollection(TableLayer):
         weights = {} if weights is None else weights
         self._check_names(inputs, weights)
         self._see(inputs)
+        for name, given in weights.items():
+            self._seen.see_weights(
+                f"`weights[{name!r}]` of the layer '{self.name}'", given
+            )
         check_training(training)
         if training is None:
             training = any([t.infer_training() for t in self._tables])
@@ -357,10 +361,11 @@ class EmbeddingCollection(TableLayer):
 
     def _see(self, inputs: Mapping[str, Any]) -> None:
         for name, feature in self._features:
+            feature.check_kind(inputs[name], f"inputs[{name!r}]")
             self._seen.see(
                 f"`inputs[{name!r}]` of the layer '{self.name}'",
                 inputs[name],
-                padding=feature.padding_id is not None,
+                padding=feature.padding_id,
             )
 
     def compute_mask(

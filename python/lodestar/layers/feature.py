@@ -1,6 +1,7 @@
 """One feature of an EmbeddingCollection."""
 
 import dataclasses
+import functools
 import numbers
 from collections.abc import Mapping
 from typing import Any
@@ -35,9 +36,10 @@ class Feature:
             over the innermost axis of the ids. None returns a row per id.
         salt: String that separates this feature's ids from those of other
             features on the same table, which stores mix64(id xor hash(salt)).
-        padding_id: An id, before salting, to ignore.
+        padding_id: An id, before salting, to ignore; a string, such as `""`,
+            if the ids are strings.
         default_id: With a combiner: the id, before salting, whose row an empty
-            bag reads. None reads zeros.
+            bag reads; a string if the ids are strings. None reads zeros.
         padding_counts: With `"mean"`: whether padding counts as rows of zeros,
             as in Paddle.
         max_length: Truncates each bag to its first `max_length` ids. Without a
@@ -61,8 +63,8 @@ class Feature:
     table: EmbeddingVariable | None = None
     combiner: str | None = None
     salt: str | None = None
-    padding_id: int | None = None
-    default_id: int | None = None
+    padding_id: int | str | None = None
+    default_id: int | str | None = None
     max_length: int | None = None
     _: dataclasses.KW_ONLY
     column: str | None = None
@@ -98,21 +100,75 @@ class Feature:
                 "combined with `table`. Pass them to the table: "
                 "lodestar.EmbeddingVariable(output_dim, optimizer=...)."
             )
-        bags = self.combiner, self.padding_id, self.default_id
-        check_bags(*bags)
-        check_padding_counts(self.padding_counts, *bags)
+        check_text("salt", self.salt)
+        check_text("column", self.column)
+        check_bags(self.combiner, self.default_id)
+        check_padding_counts(
+            self.padding_counts, self.combiner, self.padding_id, self.default_id
+        )
         for name in ("expected_rows", "expected_ids"):
             value = getattr(self, name)
             if value is not None and not (is_number(value) and value > 0):
                 raise ValueError(
                     f"`{name}` must be a positive number, got {value!r}."
                 )
-        check_text("salt", self.salt)
-        check_text("column", self.column)
         if self.max_length is not None:
             check_count("max_length", self.max_length)
         if self.ids is not None:
             object.__setattr__(self, "ids", _id_range(self.ids))
+        self._check_special_ids()
+
+    def _check_special_ids(self) -> None:
+        """Raises ValueError unless the ids in arguments are of one kind."""
+        for option, value in self._special_ids.items():
+            in_64_bits = is_integer(value) and -(2**63) <= value < 2**63
+            if not (isinstance(value, str) or in_64_bits):
+                raise ValueError(
+                    f"`{option}` must be a 64-bit integer, or a string if the "
+                    f"ids are strings, got {value!r}."
+                )
+        kinds = {isinstance(value, str) for value in self._special_ids.values()}
+        if len(kinds) == 2:
+            raise ValueError(
+                "`padding_id` and `default_id` must both be integers or both be "
+                f"strings, got {self.padding_id!r} and {self.default_id!r}."
+            )
+        if True in kinds and self.ids is not None:
+            raise ValueError(
+                f"`ids`={self.ids} is a range of integers, so `padding_id` and "
+                "`default_id` must be integers, got "
+                f"{list(self._special_ids.values())}."
+            )
+
+    @property
+    def _special_ids(self) -> dict[str, int | str]:
+        given = {"padding_id": self.padding_id, "default_id": self.default_id}
+        return {k: value for k, value in given.items() if value is not None}
+
+    def check_kind(self, ids: Any, name: str) -> None:
+        """Refuses strings with an integer `padding_id`, and the other way around.
+
+        Args:
+            ids: Ids as a layer takes them, symbolic or not.
+            name: Name of `ids` in messages.
+
+        Raises:
+            ValueError: `padding_id` or `default_id` is of another kind.
+        """
+        if not self._special_ids:
+            return
+        dtype = tf.as_dtype(ids.dtype)
+        if not (dtype == tf.string or dtype.is_integer):
+            return
+        for option, value in self._special_ids.items():
+            if isinstance(value, str) == (dtype == tf.string):
+                continue
+            wanted = "a string" if dtype == tf.string else "an integer"
+            example = '""' if dtype == tf.string else "0"
+            raise ValueError(
+                f"`{option}`={value!r} must be {wanted}, such as {example}, "
+                f"because `{name}` has dtype {dtype.name}."
+            )
 
     def with_table(self, name: str) -> "Feature":
         """Returns the feature with its table, creating it as `name` if needed."""
@@ -135,11 +191,18 @@ class Feature:
             devices=None,
         )
 
-    def table_id(self, value: int | None) -> int | None:
+    def own_id(self, value: int | str | None) -> int | None:
+        """Returns `value` as an id before salting, hashing a string."""
+        if isinstance(value, str):
+            return _hashed(value, self.column)
+        return value
+
+    def table_id(self, value: int | str | None) -> int | None:
         """Returns the id under which the table stores `value`."""
-        if value is None or self.salt is None:
-            return value
-        return id_hash.salted_id(value, self.salt)
+        own = self.own_id(value)
+        if own is None or self.salt is None:
+            return own
+        return id_hash.salted_id(own, self.salt)
 
     def to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
         """Converts `ids` to int64, hashing strings; errors call them `name`."""
@@ -151,7 +214,8 @@ class Feature:
         """Returns `ids`, after checking their range; errors name `owner`."""
         if self.ids is None:
             return ids
-        return ids_lib.check_range(ids, *self.ids, self.padding_id, owner)
+        padding = self.own_id(self.padding_id)
+        return ids_lib.check_range(ids, *self.ids, padding, owner)
 
     def table_ids(self, ids: Any, owner: str = "a feature") -> AnyTensor:
         """Returns the ids under which the table stores `ids`."""
@@ -179,6 +243,13 @@ class Feature:
         if rank < 2:
             return ids
         return ids[(*[slice(None)] * (rank - 1), slice(self.max_length))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _hashed(text: str, column: str | None) -> int:
+    """Returns the id of a string, as `lodestar.hash_ids` does."""
+    with _private.eager_mode(), tf.device("/CPU:0"):
+        return int(id_hash.fingerprint(tf.constant(text), column))
 
 
 def _id_range(ids: Any) -> tuple[int, int]:

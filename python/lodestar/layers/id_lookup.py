@@ -16,13 +16,13 @@ from lodestar._checks import (
     check_unmasked,
 )
 from lodestar._typing import Shape, TensorLike
-from lodestar.embedding.ids import check_casts
 from lodestar.layers import id_encoding
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import scope_for
 from lodestar.lookup import IdTable, string_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
+from lodestar.ops.input_casts import check_casts
 
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
@@ -97,7 +97,8 @@ class IdLookup(keras.layers.Layer):
 
     Raises:
         ValueError: If an option is out of range, or the vocabulary is empty, too
-            large, has duplicates or has a special token among its keys.
+            large, has duplicates or has a special token among its keys. In
+            graphs, also if Keras converted the inputs; see DynamicEmbedding.
         tf.errors.OpError: If the vocabulary file cannot be read; see
             `IdTable.load_file`.
     """
@@ -331,10 +332,12 @@ class IdLookup(keras.layers.Layer):
             ids = map_flat(self._unknown, inputs)
         else:
             self._check_vocabulary()
+            if inputs.dtype.is_integer:
+                inputs = check_casts(inputs, "inputs")
             if self.invert:
                 return map_flat(self._keys_of, inputs)
             if self.vocabulary_dtype == "int64" and inputs.dtype.is_integer:
-                inputs = tf.cast(check_casts(inputs, "inputs"), tf.int64)
+                inputs = tf.cast(inputs, tf.int64)
             keys = self._table.convert_keys(inputs)
             ids = map_flat(self._ids_of, keys)
         if self.output_mode == "int":
@@ -351,7 +354,8 @@ class IdLookup(keras.layers.Layer):
         self._seen.see(
             f"`inputs` of the layer '{self.name}'",
             inputs,
-            padding=self.mask_token is not None,
+            option="mask_token",
+            padding=self.mask_token,
         )
 
     def _check_vocabulary(self) -> None:

@@ -7,8 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar.embedding.ids import float_source
-from lodestar.ops import symbolic_build
+from lodestar.ops import input_casts, symbolic_build
 from lodestar.ops.flat_values import flat_values
 
 # A shape without the batch dimension.
@@ -22,9 +21,8 @@ class SeenInputs:
     placeholders even if its inputs are ragged or sparse. The layer would
     then look up padding like any other id.
 
-    A functional model casts inputs to the declared dtype, so floats (for
-    example, from a table that was read without the model's schema) become ids
-    before a layer sees them. Only a graph reveals the cast.
+    A functional model casts and fills its inputs as declared, so ids may have
+    changed before a layer sees them; see `lodestar.ops.input_casts`.
     """
 
     def __init__(self) -> None:
@@ -35,55 +33,50 @@ class SeenInputs:
         self._ranks: set[tuple[str, int]] = set()
         # The layers and operations that produced the symbolic inputs, by name.
         self._sources: dict[str, set[Any]] = {}
-        self._warned_of_floats = False
 
-    def see(self, name: str, x: Any, *, padding: bool = False) -> None:
+    def see(
+        self,
+        name: str,
+        x: Any,
+        *,
+        option: str = "padding_id",
+        padding: int | str | bytes | None = None,
+    ) -> None:
         """Records `x`; warns if it is dense and was ragged or sparse before.
 
-        Warns once if the input of a model cast `x` from floats, and raises
-        ValueError if the schema of the model declares ids there. `name` is the
-        name of the input in messages; `padding` tells whether the layer has a
-        padding id.
+        Args:
+            name: Name of the input, for messages.
+            x: The ids or keys.
+            option: The argument of the layer that declares padding.
+            padding: Its value.
+
+        Raises:
+            ValueError: In a graph: Keras cast `x` to other values, or filled its
+                rows with anything but `padding`.
         """
         if isinstance(x, keras.KerasTensor):
             source = _private.layer_of(x)
             if source is not None:
                 self._sources.setdefault(name, set()).add(source)
         elif tf.is_symbolic_tensor(flat_values(x)):
-            self._check_floats(name, x)
-        if not padding:
+            input_casts.refuse_casts(x, name, self._columns(name))
+            input_casts.refuse_filler(x, name, option, padding)
+        if padding is None:
             self._see_kind(name, x)
 
-    def _check_floats(self, name: str, x: Any) -> None:
+    def see_weights(self, name: str, weights: Any) -> None:
+        """Raises ValueError if Keras cast `weights`, called `name`, to integers."""
+        if tf.is_symbolic_tensor(flat_values(weights)):
+            input_casts.refuse_cut_weights(weights, name)
+
+    def _columns(self, name: str) -> str:
+        """Returns the columns of a schema that are the input `name`, if all are."""
         sources = self._sources.get(name, set())
-        if _private.is_symbolic_build() or not sources:
-            return
-        # A cast after another layer is the model's own.
-        if not all(isinstance(s, keras.layers.InputLayer) for s in sources):
-            return
-        dtype = float_source(x)
-        if dtype is None:
-            return
         # A ColumnInput of `Schema.inputs` has a column.
-        columns = [getattr(s, "column", None) for s in sources]
-        if None not in columns:
-            named = " and ".join(sorted({repr(column) for column in columns}))
-            raise ValueError(
-                f"{name} are the column {named}, which the schema of the model "
-                f"declares as ids, but the data has {dtype.name}, which Keras "
-                "cast to integers. Read the data with the schema of the "
-                "model: lodestar.data.open_dataset(data, schema=model)."
-            )
-        if not self._warned_of_floats:
-            self._warned_of_floats = True
-            warnings.warn(
-                f"{name} were cast from {dtype.name} to integers, because Keras "
-                "casts data to the dtype of an Input. If these are not ids, "
-                "the lookup is meaningless. Pass integers, or build the model "
-                "on `schema.inputs()` and read all data with the schema: "
-                "lodestar.data.open_dataset(data, schema=schema).",
-                stacklevel=3,
-            )
+        columns = [getattr(source, "column", None) for source in sources]
+        if None in columns:
+            return ""
+        return " and ".join(sorted({repr(column) for column in columns}))
 
     def _see_kind(self, name: str, x: Any) -> None:
         if isinstance(x, keras.KerasTensor):

@@ -368,7 +368,10 @@ class IdTable(SavedResource):
     ) -> tf.Operation | None:
         r"""Replaces the content of the table by a vocabulary file, atomically.
 
-        Lines end in `\n` or `\r\n` and may not be empty. The file is read in
+        Lines end in `\n` or `\r\n` and may not be empty. A UTF-8 byte order mark at
+        the start of the file is not part of a key; that of UTF-16 is an error. Other
+        bytes are the key as they are, so the file must have the encoding of the
+        strings to look up: UTF-8 in all features of Lodestar. The file is read in
         pieces from any file system that `tf.io.gfile` supports. A file whose
         name ends in ".gz" is decompressed.
 

@@ -23,6 +23,15 @@ def traced_function() -> str:
     return getattr(tf.compat.v1.get_default_graph(), "name", "graph")
 
 
+def is_default_signature() -> bool:
+    """Whether Keras traces the default signature of a layer that is being saved.
+
+    The inputs of a subclassed model are then floats, even if the caller passes
+    another signature.
+    """
+    return traced_function() == "serving_default"
+
+
 def refuse_when_run(x: Any, dtype: tf.DType, message: str) -> Any:
     """Returns `x` as `dtype`, in a graph that fails with `message` when it runs.
 

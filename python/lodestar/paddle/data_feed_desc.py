@@ -181,11 +181,14 @@ def _column(slot: Any) -> Column:
 def check_expressible(column: Column) -> None:
     """Raises ValueError unless a DataFeedDesc can express `column`."""
     problem = None
-    if column.kind == "one_hot":
-        problem = "a one-hot column"
+    if column.kind in ("one_hot", "sample_weight"):
+        problem = f"a {column.kind} column"
     elif -1 in column.shape:
         problem = f"the shape {list(column.shape)}"
-    for field in ("encoding", "depth", "positive", "separator", "unit"):
+    for field in (
+        *("encoding", "depth", "positive", "optional", "separator"),
+        *("unit", "rounded"),
+    ):
         value = getattr(column, field)
         if value != getattr(Column, field):
             problem = f"`{field}`={value!r}"

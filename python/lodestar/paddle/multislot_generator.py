@@ -18,6 +18,7 @@ from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.data.schema.domain import EXACT_BELOW
 from lodestar.paddle.generated_dataset import generated_dataset
 
 # Exit code of a program whose reader has gone in a shell: 128 + SIGPIPE.
@@ -367,10 +368,13 @@ class MultiSlotGenerator:
         if isinstance(value, (int, np.integer, np.bool_)):
             return int(value), str(int(value))
         if isinstance(value, np.float32):
-            return float(value), str(value)  # Shorter than as a double.
+            number = float(value)
+            return number, _exact_text(number) or str(
+                value
+            )  # shorter than repr
         if isinstance(value, (float, np.floating)):
             number = float(value)
-            return number, repr(number)
+            return number, _exact_text(number) or repr(number)
         return None, ""
 
     def _problem(self, name: str, number: int | float | None) -> str:
@@ -381,6 +385,11 @@ class MultiSlotGenerator:
                 return "a number"
             if _FLOAT32_END <= abs(number) != float("inf"):
                 return "a float32"
+            if (
+                EXACT_BELOW[32] <= abs(number) != float("inf")
+                and float(np.float32(number)) != number
+            ):
+                return "a number that float32 holds exactly from 2**24 on"
         elif not isinstance(number, int):
             return "an integer or a float" if slot is None else "an integer"
         elif not -(2**63) <= number < 2**64:
@@ -410,6 +419,15 @@ class MultiSlotGenerator:
                 f"{place}: the number of values of slot {name!r} must be "
                 f"{wanted}, got {count}."
             )
+
+
+def _exact_text(number: float) -> str:
+    """Returns the digits of a large whole number, "" for other numbers.
+
+    Readers require exact numbers where float32 does not hold every whole number.
+    """
+    is_large = EXACT_BELOW[32] <= abs(number) != float("inf")
+    return str(int(number)) if is_large and number.is_integer() else ""
 
 
 def parse_number(text: str) -> int | float | None:

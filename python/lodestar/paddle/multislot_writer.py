@@ -7,6 +7,7 @@ import numpy as np
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Column, Schema
+from lodestar.data.schema.domain import EXACT_BELOW
 
 _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 
@@ -33,8 +34,14 @@ def number_texts(slot: Column, values: np.ndarray) -> list[str]:
         return list(map(str, values.tolist()))
     if values.dtype == np.float32:
         # The shortest text that reads back as the same float32.
-        return [t.removesuffix(".0") for t in values.astype(str).tolist()]
-    return [repr(v).removesuffix(".0") for v in values.tolist()]
+        texts = [t.removesuffix(".0") for t in values.astype(str).tolist()]
+    else:
+        texts = [repr(v).removesuffix(".0") for v in values.tolist()]
+    # It may be the text of another whole number, which is refused.
+    large = np.isfinite(values) & (np.abs(values) >= EXACT_BELOW[32])
+    for place in np.flatnonzero(large & (np.trunc(values) == values)):
+        texts[place] = str(int(values[place]))
+    return texts
 
 
 def _format(

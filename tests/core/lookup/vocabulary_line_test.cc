@@ -17,6 +17,27 @@ TEST(VocabularyLineTest, LineEnds) {
   EXPECT_EQ(WithoutLineEnd(""), "");
 }
 
+TEST(VocabularyLineTest, ByteOrderMarks) {
+  std::string_view line =
+      "\xef\xbb\xbf"
+      "a\xef\xbb\xbf";
+  ASSERT_TRUE(SkipByteOrderMark(&line).ok());
+  EXPECT_EQ(line, "a\xef\xbb\xbf");
+  for (const std::string_view other : {"", "\xef\xbb", "\xff", "\xfe\xfe"}) {
+    line = other;
+    ASSERT_TRUE(SkipByteOrderMark(&line).ok());
+    EXPECT_EQ(line, other);
+  }
+  for (const std::string_view mark : {"\xff\xfe"
+                                      "a",
+                                      "\xfe\xff"}) {
+    line = mark;
+    EXPECT_EQ(SkipByteOrderMark(&line).message(),
+              "the file begins with the byte order mark of UTF-16. Convert it "
+              "to UTF-8.");
+  }
+}
+
 TEST(VocabularyLineTest, Columns) {
   std::string_view text;
   const std::string_view line = "a,,c c";

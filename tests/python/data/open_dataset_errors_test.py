@@ -46,7 +46,9 @@ def schema(tmp_path):
     path = tmp_path / "train.csv"
     rows = [f"{i % 2},{i % 7},{i / 2},{'ab'[i % 2]}\n" for i in range(9)]
     path.write_text("label,user_id,price,city\n" + "".join(rows))
-    return open_dataset(path, batch_size=4, verbose=False).schema
+    return open_dataset(
+        path, batch_size=4, categorical=["user_id"], verbose=False
+    ).schema
 
 
 GOOD = {
@@ -87,7 +89,7 @@ CONTRADICTIONS = {
     "user_id": (
         ["7", "u8"],
         "found 'u8', expected an integer of 64 bits; inferred to be ids: "
-        "integers with the name of an id (9 rows of {train})",
+        "named in `categorical`",
     ),
     "price": (
         ["0.5", "free"],

@@ -99,9 +99,9 @@ def test_csv_needs_no_slots(tmp_path):
     assert label.numpy().ravel().tolist() == [1, 0, 1]
     assert features["price"].numpy().ravel().tolist() == [1.5, 0, 2]
     assert features["word"].row_lengths().numpy().tolist() == [1, 1, 0]
-    path.write_text("bought,price\nyes,1.5\nno,1,2\n")
+    path.write_text("bought,price\nyes,1.5\nno,2.5\nno,1,2\n")
     with pytest.raises(
-        Exception, match="in.csv: line 3: found 3 fields, expec"
+        Exception, match="in.csv: line 4: found 3 fields, expec"
     ):
         list(open_dataset(path, batch_size=3, label="bought=yes"))
 
@@ -117,10 +117,11 @@ def test_a_file_list_expands_to_its_files(tmp_path):
 def test_a_pattern_expands_to_its_files(tmp_path):
     for i in (2, 0, 1):
         (tmp_path / f"day-{i}.csv").write_text(f"user_id\n{i}\n")
-    dataset = open_dataset(tmp_path / "day-*.csv")
+    ids = {"categorical": ["user_id"]}
+    dataset = open_dataset(tmp_path / "day-*.csv", **ids)
     assert values(((x, None) for x in dataset), "user_id") == [0, 1, 2]
     (tmp_path / "a[1].csv").write_text("user_id\n7\n")  # a name like a pattern
-    dataset = open_dataset(tmp_path / "a[1].csv")
+    dataset = open_dataset(tmp_path / "a[1].csv", **ids)
     assert values(((x, None) for x in dataset), "user_id") == [7]
     with pytest.raises(DataError, match=r"no-\*: no file matches"):
         open_dataset(tmp_path / "no-*")

@@ -13,9 +13,8 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Column, Schema, SkippedRecords, open_dataset
 from lodestar.data.arrow.batch_packer import BatchPacker
+from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.data.example.example_dataset import ExampleDataset
-from lodestar.data.example.example_writer import ExampleWriter
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
@@ -68,8 +67,8 @@ def table(folder):
 
 READERS = {
     "csv": lambda f: open_dataset(f / "a.csv", batch_size=16),
-    "example": lambda f: ExampleDataset(f / "a.tfrecord", SPEC, 16),
-    "example skips": lambda f: ExampleDataset(
+    "example": lambda f: open_dataset(f / "a.tfrecord", SPEC, 16),
+    "example skips": lambda f: open_dataset(
         f / "a.tfrecord", SPEC, 16, on_error="skip"
     ),
     "generator": lambda f: Lines(schema=SPEC).dataset(f / "a.txt", 16),

@@ -194,3 +194,24 @@ def test_fields_come_before_the_slots():
     assert features["rank"].numpy().tolist() == [5, 6]
     assert features["C1"].to_list() == [[], [7]]
     assert label.numpy().tolist() == [[0.0], [1.0]]
+
+
+@pytest.mark.parametrize("number", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
+def test_integer_labels_that_float32_does_not_hold(number):
+    for column in (
+        Column.label("y", binary=False),
+        Column.label("y", binary=False, rounded=True),
+    ):
+        layout = SchemaLayout(Schema([column, Column.dense("x")]))
+        label = tf.function(layout.features_and_label)
+        held = tf.constant([[2**24], [-(2**63)], [2**62]], tf.int64)
+        _, found = label(held, tf.zeros([3, 1]))
+        assert found.numpy().tolist() == held.numpy().tolist()
+        if column.rounded:
+            label(tf.constant([[number]], tf.int64), tf.zeros([1, 1]))
+            continue
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="Labels of .* must be integers that float32 holds",
+        ):
+            label(tf.constant([[number]], tf.int64), tf.zeros([1, 1]))

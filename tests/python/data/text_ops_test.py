@@ -117,12 +117,21 @@ def test_shape_of_the_hashes():
         tf.function(hash_text)(b"abc", np.zeros([1, 2], np.int64))
 
 
-def index_text(path, block_bytes=1 << 20, delimiter=",", quote='"'):
+def index_text(
+    path,
+    block_bytes=1 << 20,
+    delimiter=",",
+    quote='"',
+    skip_lines=0,
+    num_fields=0,
+):
     return gen_ops.lodestar_index_text(
         filename=str(path),
         block_bytes=np.int64(block_bytes),
         delimiter=delimiter,
         quote=quote,
+        skip_lines=np.int64(skip_lines),
+        num_fields=np.int64(num_fields),
     )
 
 
@@ -258,9 +267,28 @@ def test_a_quote_that_is_not_closed(tmp_path, name):
     with pytest.raises(InvalidArgument) as error:
         index(tmp_path, text, name=name)
     assert (
-        f"{tmp_path / name}: record 1 at byte 5: the quote is not closed"
+        f"{tmp_path / name}: line 3: the quote of a field is not closed. Pass"
         in str(error.value)
     )
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_the_line_of_an_error_in_a_large_file(tmp_path, name, line_end):
+    # Line ends of two bytes are at the boundary of reads.
+    text = (b"x" * 62 + line_end) * 40_000 + b'"a' + line_end + b'b"c'
+    with pytest.raises(
+        InvalidArgument, match="line 40002: a quoted field from line 40001 ends"
+    ):
+        index(tmp_path, b"y" * 63 + text, name=name)
+
+
+def test_lines_to_skip_and_the_number_of_fields(tmp_path):
+    text = b'"\na,"b\nc,d"\n'
+    assert index(tmp_path, text, 1, ",", '"', 1)[:2] == [[2, 12], [1]]
+    assert index(tmp_path, text, 1, ",", '"', 1, 3)[1] == [1]
+    with pytest.raises(InvalidArgument, match="a.csv: line 2: a quoted field"):
+        index(tmp_path, text, 1, ",", '"', 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +301,8 @@ def test_a_quote_that_is_not_closed(tmp_path, name):
         ((9, b"\xef"), "`delimiter` must be .*, got byte 239"),
         ((9, ",", "\r"), "`quote` must be empty or one .*, got byte 13"),
         ((9, ",", ","), "`delimiter` and `quote` must be different, got ','"),
+        ((9, ",", '"', -1), "`skip_lines` must be from 0 to .*, found -1"),
+        ((9, ",", '"', 0, -1), "`num_fields` must be from 0 to .*, found -1"),
         ((9, [","]), r"`delimiter` must have rank 0, found shape \[1\]"),
     ],
 )

@@ -113,6 +113,56 @@ def test_casts_are_found_through_ops_that_move_ids(move):
         ids_of(tf.constant([[1.0, np.nan], [3.0, np.nan]]))
 
 
+WIDE = {
+    ("int64", "int32"): [2**31, -(2**31) - 1, 2**32 + 5],
+    ("int64", "uint32"): [2**32, -1],
+    ("uint64", "int32"): [2**63 + 5, 2**31],
+    ("int32", "uint32"): [-1],
+    ("uint32", "int32"): [2**31],
+    ("int32", "int16"): [2**15],
+    ("int16", "int8"): [128],
+    ("uint8", "int8"): [200],
+}
+
+
+@pytest.mark.parametrize(("source", "dtype"), WIDE)
+@pytest.mark.parametrize("kind", ["dense", "ragged", "sparse"])
+def test_a_graph_refuses_casts_that_wrap_integers(source, dtype, kind):
+    @tf.function
+    def ids_of(x):
+        return ids_lib.to_int64(tf.cast(x, dtype))
+
+    def ids(number):
+        return of_kind(kind, tf.constant([[1, 2], [number, 3]], source))
+
+    got = ids_of(ids(100))
+    assert tf.reshape(getattr(got, "values", got), [-1])[2] == 100
+    for number in WIDE[source, dtype]:
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=f"cast from {source} to {dtype}, and has an integer outside",
+        ):
+            ids_of(ids(number))
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype", "number", "want"),
+    [
+        ("uint64", "int64", 2**63 + 5, 5 - 2**63),
+        ("int64", "uint64", -7, -7),
+        ("int32", "uint64", -7, -7),
+        ("uint32", "int64", 2**32 - 1, 2**32 - 1),
+        ("int8", "int16", -128, -128),
+    ],
+)
+def test_casts_that_keep_every_id(source, dtype, number, want):
+    @tf.function
+    def ids_of(x):
+        return ids_lib.to_int64(tf.cast(x, dtype))
+
+    assert ids_of(tf.constant([number], source)).numpy().tolist() == [want]
+
+
 def test_computed_ids_and_integers_are_not_checked():
     @tf.function
     def ids_of(x, y):
@@ -149,12 +199,38 @@ def bare():
     return table, Bare()
 
 
+BY_KERAS = "must be integers, but the data has float32, which Keras cast to"
+
+
 @pytest.mark.parametrize("make", [dynamic, collection, bare])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
-def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
+def test_floats_for_an_integer_input_train_nothing(make, dtype):
     table, lookup = make()
     ids = keras.Input((2,), dtype=dtype)
     model = keras.Model(ids, keras.layers.Dense(1)(lookup(ids)))
+    model.compile(lodestar.optimizers.SGD(), "mse")
+    y = np.ones((2, 1))
+    for number in (np.nan, 2.0**24 + 1, 3.9, 7.0):
+        x = np.array([[1.0, 2.0], [number, 3.0]])
+        with pytest.raises(ValueError, match=BY_KERAS):
+            model.fit(x, y, verbose=0)
+        with pytest.raises(ValueError, match=BY_KERAS):
+            model.predict(x, verbose=0)
+    assert int(table.size()) == 0
+    # The id to which Keras casts NaN is valid when given as an integer.
+    lowest = tf.as_dtype(dtype).min
+    x = np.array([[1, 2], [lowest, 3]], dtype)
+    model.fit(x, y, verbose=0)
+    assert sorted(table.export().ids.numpy()) == [lowest, 1, 2, 3]
+
+
+@pytest.mark.parametrize("make", [dynamic, collection, bare])
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_nan_in_a_cast_of_the_model_trains_nothing(make, dtype):
+    table, lookup = make()
+    numbers = keras.Input((2,), dtype="float32")
+    rows = lookup(keras.ops.cast(numbers, dtype))
+    model = keras.Model(numbers, keras.layers.Dense(1)(rows))
     model.compile(lodestar.optimizers.SGD(), "mse")
     y = np.ones((2, 1))
     for bad in (np.nan, 2.0**24 + 1):
@@ -164,18 +240,18 @@ def test_nan_in_a_column_for_an_integer_input_trains_nothing(make, dtype):
         with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
             model.predict(x, verbose=0)
     assert int(table.size()) == 0
-    # The id to which Keras casts NaN is valid when given as an integer.
-    lowest = tf.as_dtype(dtype).min
-    x = np.array([[1, 2], [lowest, 3]], dtype)
-    model.fit(x, y, verbose=0)
-    model.fit(x.astype("float32") * 0.0 + 7.0, y, verbose=0)  # whole numbers
-    assert sorted(table.export().ids.numpy()) == [lowest, 1, 2, 3, 7]
+    model.fit(np.array([[1.0, 2.0], [7.0, 3.0]]), y, verbose=0)
+    assert sorted(table.export().ids.numpy()) == [1, 2, 3, 7]
 
 
-def test_nan_is_not_a_key_of_an_integer_vocabulary():
-    keys = keras.Input((2,), dtype="int64")
+def test_floats_are_no_keys_of_an_integer_vocabulary():
     lookup = lodestar.layers.IdLookup(vocabulary=[5, 6])
+    keys = keras.Input((2,), dtype="int64")
     model = keras.Model(keys, lookup(keys))
+    with pytest.raises(ValueError, match=BY_KERAS):
+        model.predict(np.array([[5.0, 6.0]]), verbose=0)
+    numbers = keras.Input((2,), dtype="float32")
+    model = keras.Model(numbers, lookup(keras.ops.cast(numbers, "int64")))
     assert model.predict(np.array([[5.0, 6.0]]), verbose=0).shape == (1, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=CAST):
         model.predict(np.array([[5.0, np.nan]]), verbose=0)

@@ -1,13 +1,11 @@
 """Floats that Keras casts to ids before a layer sees them."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from id_models import FRONTS, embedding, model_of
 
-import lodestar
 from lodestar import layers
 from lodestar.data import Column, Schema
 
@@ -20,46 +18,8 @@ FLOATS = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 LABELS = np.zeros([2, 1], np.float32)
 
 
-def embedding(ids, **options):
-    return layers.DynamicEmbedding(2, combiner="sum", **options)(ids)
-
-
-def collection(ids, **options):
-    feature = lodestar.Feature(output_dim=2, combiner="sum", **options)
-    return layers.EmbeddingCollection({"_id": feature})({"_id": ids})["_id"]
-
-
-def lookup(ids, **options):
-    mask = options.get("padding_id")
-    return layers.IdLookup(
-        [1, 2, 3],
-        mask_token=mask,
-        output_mode="count",
-        max_tokens=5,
-        pad_to_max_tokens=True,
-    )(ids)
-
-
-FRONTS = [embedding, collection, lookup]
-
-
-def model_of(front, ids, **options):
-    score = keras.layers.Dense(1)(front(ids, **options))
-    model = keras.Model({"_id": ids}, score)
-    optimizer = lodestar.optimizers.SGD(0.1)
-    model.compile(optimizer, "mse", metrics=["mae"])
-    return model
-
-
 def plain():
     return keras.Input((None,), dtype="int64", ragged=True, name="_id")
-
-
-def warnings_of(call):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        call()
-    return [str(w.message) for w in caught if "were cast" in str(w.message)]
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -86,18 +46,67 @@ def test_floats_are_refused_by_a_loaded_model(front, tmp_path):
 @pytest.mark.parametrize("front", FRONTS)
 def test_integers_are_accepted(front):
     model = model_of(front, SCHEMA.inputs()["_id"])
-    for ids in (FLOATS.astype(np.int64), FLOATS.astype(np.int32)):
-        assert not warnings_of(lambda: model.predict({"_id": ids}, verbose=0))  # noqa: B023
+    for ids in (FLOATS.astype(np.int64), FLOATS.astype(np.int32), FLOATS > 1):
+        model.predict({"_id": ids}, verbose=0)
     model.fit({"_id": FLOATS.astype(np.int64)}, LABELS, verbose=0)
 
 
 @pytest.mark.parametrize("front", FRONTS)
-def test_without_a_schema_floats_warn_once(front):
+@pytest.mark.parametrize("call", ["fit", "evaluate", "predict"])
+def test_floats_are_refused_without_a_schema(front, call):
     model = model_of(front, plain())
-    (text,) = warnings_of(lambda: model.predict({"_id": FLOATS}, verbose=0))
-    assert "were cast from float32" in text and "schema.inputs()" in text
-    data = {"_id": FLOATS}
-    assert not warnings_of(lambda: model.fit(data, LABELS, verbose=0))
+    labels = () if call == "predict" else (LABELS,)
+    for data in (FLOATS, FLOATS.astype("float64"), FLOATS.astype("float16")):
+        with pytest.raises(
+            ValueError, match="must be integers, but the data has float.*schema"
+        ):
+            getattr(model, call)({"_id": data}, *labels, verbose=0)
+
+
+def test_floats_are_refused_behind_other_layers():
+    ids = plain()
+    pairs = keras.ops.concatenate([ids, ids], axis=1)
+    model = keras.Model({"_id": ids}, embedding(pairs))
+    with pytest.raises(ValueError, match="must be integers, but the data has"):
+        model.predict({"_id": FLOATS}, verbose=0)
+
+
+class Outer(keras.Model):
+    """Passes its inputs to a functional model, perhaps after a cast of its own."""
+
+    def __init__(self, cast):
+        super().__init__()
+        ids = keras.Input((2,), dtype="int64")
+        self.inner = keras.Model(ids, embedding(ids))
+        self.cast = cast
+
+    def call(self, ids):
+        return self.inner(tf.cast(ids, tf.int64) if self.cast else ids)
+
+
+def test_a_functional_model_in_a_model():
+    Outer(True).predict(FLOATS, verbose=0)
+    with pytest.raises(ValueError, match="must be integers, but the data has"):
+        Outer(False).predict(FLOATS, verbose=0)
+
+
+def test_the_signature_of_keras_with_floats_fails_when_it_runs(tmp_path):
+    model = Outer(False)
+    model.predict(FLOATS.astype(np.int64), verbose=0)
+    signature = [tf.TensorSpec([None, 2], tf.int64)]
+    with pytest.warns(
+        UserWarning, match="'serving_default'.*fails when it run"
+    ):
+        model.export(tmp_path, verbose=False, input_signature=signature)
+    loaded = tf.saved_model.load(tmp_path)
+    assert loaded.serve(tf.constant([[1, 2]], tf.int64)).shape == (1, 2)
+    with pytest.warns(
+        UserWarning, match="'serving_default'.*fails when it run"
+    ):
+        tf.saved_model.save(model, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="be integers"):
+        loaded.signatures["serving_default"](tf.constant(FLOATS))
 
 
 def test_a_layer_on_several_columns_names_them():
@@ -114,4 +123,4 @@ def test_a_cast_of_the_model_is_its_own():
     ids = keras.ops.cast(price, "int64")
     model = keras.Model({"price": price}, embedding(ids))
     prices = {"price": np.array([[1.0]], np.float32)}
-    assert not warnings_of(lambda: model.predict(prices, verbose=0))
+    model.predict(prices, verbose=0)

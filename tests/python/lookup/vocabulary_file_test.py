@@ -24,6 +24,24 @@ def write(tmp_path):
     return write_bytes
 
 
+def test_a_byte_order_mark_is_not_part_of_a_key(write):
+    mark = b"\xef\xbb\xbf"
+    table = IdTable.from_file(write(mark + b"a\n" + mark + b"a\n"))
+    assert table.lookup([b"a", mark + b"a"]).numpy().tolist() == [0, 1]
+    table = IdTable.from_file(write(mark + b"5\n7\n"), key_dtype=tf.int64)
+    assert table.lookup(tf.constant([5, 7], tf.int64)).numpy().tolist() == [
+        0,
+        1,
+    ]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="vocabulary.txt:1: the file begins with the byte order mark of",
+    ):
+        IdTable.from_file(write("a\nb\n".encode("utf-16")))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=":1: the line is"):
+        IdTable.from_file(write(mark + b"\n"))
+
+
 @pytest.mark.parametrize(
     "content, key_dtype, key, value, delimiter",
     [

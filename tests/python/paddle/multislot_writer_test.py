@@ -39,7 +39,7 @@ def test_the_format_word_for_word(tmp_path):
         assert writer.num_samples == 2
     assert path.read_text() == (
         "1 1 2 0.1 3 3 7 18446744073709551615 18446744073709551614 1 6 1 0.25\n"
-        "1 0 2 0.1 1e+20 0 1 0 0\n"
+        "1 0 2 0.1 100000002004087734272 0 1 0 0\n"
     )
     assert names(tmp_path) == ["file"]
 

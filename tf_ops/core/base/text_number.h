@@ -9,7 +9,9 @@
 
 namespace lodestar {
 
-enum class NumberError { kNone, kNotANumber, kOutOfRange };
+// kInexact: a number of magnitude 2^24 or more that no float equals. Below,
+// only fractions are rounded.
+enum class NumberError { kNone, kNotANumber, kOutOfRange, kInexact };
 
 namespace text_number_internal {
 
@@ -39,6 +41,9 @@ inline int ReadEightDigits(const char* p, uint64_t* value) {
 
 // Reads [begin, end), which must be digits, with a check for overflow.
 NumberError ReadManyDigits(const char* begin, const char* end, uint64_t* value);
+
+// From here on, a float does not hold every whole number.
+constexpr double kEndOfExact = 1 << 24;
 
 // Full implementation of ReadFloat.
 NumberError ReadAnyFloat(const char** position, const char* end, float* value);
@@ -84,6 +89,7 @@ inline NumberError ReadUint64(const char** position, const char* end,
 // Reads a decimal or hexadecimal ("0x1.8p3") float, "inf" or "nan", with an
 // optional sign, like C's strtof in the "C" locale. Values too small for a
 // float are rounded to a denormal or zero; values too large are kOutOfRange.
+// Sets *value to the nearest float in case of kInexact.
 inline NumberError ReadFloat(const char** position, const char* end,
                              float* value) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -115,7 +121,8 @@ inline NumberError ReadFloat(const char** position, const char* end,
     // midpoint m / 2^j with m < 2^25, and 1 / digits for an integer midpoint.
     // The number may continue with a ninth digit or an exponent; then the full
     // implementation reads it.
-    if (before + behind > 0 && digits <= (uint64_t{1} << 53) &&
+    if (before + behind > 0 && wide < text_number_internal::kEndOfExact &&
+        digits <= (uint64_t{1} << 53) &&
         static_cast<unsigned char>(*p) <= ' ') {
       const float result = static_cast<float>(wide);
       *position = p;

@@ -26,7 +26,8 @@ inline bool IsSubnormal(float value) {
 
 inline bool WithinLimit(float value, int64_t limit) {
   return !IsSubnormal(value) && value >= 0 &&
-         value < static_cast<float>(limit) && value == std::floor(value);
+         static_cast<double>(value) < static_cast<double>(limit) &&
+         value == std::floor(value);
 }
 
 inline std::string WantedByLimit(int64_t limit) {

@@ -32,6 +32,20 @@ inline std::string_view WithoutLineEnd(std::string_view line) {
   return line;
 }
 
+// Strips a UTF-8 byte order mark from the first line of a file. Returns
+// InvalidArgument for that of UTF-16.
+inline Status SkipByteOrderMark(std::string_view* line) {
+  constexpr std::string_view kUtf8 = "\xef\xbb\xbf";
+  if (line->substr(0, 3) == kUtf8) line->remove_prefix(3);
+  const std::string_view begin = line->substr(0, 2);
+  if (begin == "\xff\xfe" || begin == "\xfe\xff") {
+    return InvalidArgument(
+        "the file begins with the byte order mark of UTF-16. Convert it to "
+        "UTF-8.");
+  }
+  return Status();
+}
+
 // Returns the key or value column of a non-empty line, or an empty string for
 // kLineNumber. Returns InvalidArgument if the line has too few columns.
 inline Status ColumnOf(std::string_view line, int64_t column, char delimiter,

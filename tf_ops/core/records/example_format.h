@@ -1,100 +1,112 @@
-// The wire format of a serialized tf.Example.
+// The wire format of serialized tf.Examples and tf.SequenceExamples.
 
 #ifndef LODESTAR_TF_OPS_CORE_RECORDS_EXAMPLE_FORMAT_H_
 #define LODESTAR_TF_OPS_CORE_RECORDS_EXAMPLE_FORMAT_H_
 
 #include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tf_ops/core/base/status.h"
 
 namespace lodestar {
 
-// Reads the fields of a protocol buffer message in [begin, end).
-class ProtoFields {
- public:
-  ProtoFields(const char* begin, const char* end) : p_(begin), end_(end) {}
-
-  // The bytes of a length-delimited field.
-  struct Bytes {
-    const char* begin = nullptr;
-    const char* end = nullptr;
-  };
-
-  bool at_end() const { return p_ == end_; }
-
-  // Reads a field. `*number` is its field number, or 0 for a field of another
-  // wire type, which is skipped. Returns false if the message is malformed.
-  bool Next(uint64_t* number, Bytes* bytes) {
-    uint64_t tag = 0;
-    if (!ReadVarint(&tag) || tag >> 3 == 0 || tag > kMaxTag) return false;
-    *number = 0;
-    uint64_t length = 0;
-    switch (tag & 7) {
-      case 0:
-        return ReadVarint(&length);
-      case 1:
-        return Skip(8);
-      case 2:
-        if (!ReadVarint(&length)) return false;
-        *number = tag >> 3;
-        bytes->begin = p_;
-        if (!Skip(length)) return false;
-        bytes->end = p_;
-        return true;
-      case 5:
-        return Skip(4);
-      default:
-        return false;
-    }
-  }
-
- private:
-  static constexpr uint64_t kMaxTag = 0xffffffff;
-
-  bool Skip(uint64_t count) {
-    if (count > static_cast<uint64_t>(end_ - p_)) return false;
-    p_ += count;
-    return true;
-  }
-
-  bool ReadVarint(uint64_t* value) {
-    *value = 0;
-    for (int shift = 0; shift < 64; shift += 7) {
-      if (p_ == end_) return false;
-      const auto byte = static_cast<unsigned char>(*p_++);
-      *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return true;
-    }
-    return false;
-  }
-
-  const char* p_;
-  const char* end_;
+// How a feature stores its values: the numbers of the fields of
+// tf.train.Feature, or kNoValues.
+enum FeatureKind : int64_t {
+  kNoValues = 0,
+  kBytesList = 1,
+  kFloatList = 2,
+  kInt64List = 3,
 };
 
-// Whether [begin, end) has the structure of a tf.Example down to its features,
-// which are parsed by name later. Reads a few bytes per feature.
-inline bool IsExample(const char* begin, const char* end) {
-  uint64_t number = 0;
-  ProtoFields::Bytes features;
-  ProtoFields example(begin, end);
-  while (!example.at_end()) {
-    if (!example.Next(&number, &features)) return false;
-    if (number != 1) continue;
-    ProtoFields entries(features.begin, features.end);
-    ProtoFields::Bytes entry;
-    while (!entries.at_end()) {
-      if (!entries.Next(&number, &entry)) return false;
-      if (number != 1) continue;
-      ProtoFields parts(entry.begin, entry.end);
-      ProtoFields::Bytes part;
-      while (!parts.at_end()) {
-        // A key and a value, in any order; both are optional.
-        if (!parts.Next(&number, &part)) return false;
-        if (number != 1 && number != 2) return false;
-      }
-    }
+// The values of one feature in the records added so far. Errors do not name the
+// record.
+class FeatureColumn {
+ public:
+  // The first value determines the kind if it is kNoValues. `is_nested`: a row
+  // is a list of lists, read from a feature list of tf.SequenceExamples.
+  FeatureColumn(FeatureKind kind, bool is_nested)
+      : kind_(kind), is_nested_(is_nested) {}
+
+  // Appends a row: the values of a serialized tf.train.Feature, or if `is_list`
+  // those of a tf.train.FeatureList. On error, the row has no values.
+  Status AddRow(std::string_view feature, bool is_list);
+  // Appends a row without values.
+  void AddMissing() { row_splits_.push_back(num_lists()); }
+
+  FeatureKind kind() const { return kind_; }
+  // int64 or float, or the concatenated bytes of all values.
+  const std::string& data() const { return data_; }
+  // Where each value begins in data() if kind() is kBytesList.
+  const std::vector<int64_t>& value_splits() const { return value_splits_; }
+  // If nested: where each list begins in the values.
+  const std::vector<int64_t>& list_splits() const { return list_splits_; }
+  // Where each row begins in the lists, or if not nested in the values.
+  const std::vector<int64_t>& row_splits() const { return row_splits_; }
+
+ private:
+  int64_t num_values() const;
+  int64_t num_lists() const {
+    return is_nested_ ? static_cast<int64_t>(list_splits_.size()) - 1
+                      : num_values();
   }
-  return true;
-}
+  Status Add(std::string_view feature);
+  Status AddList(std::string_view list);
+  bool AddValues(FeatureKind kind, std::string_view list);
+
+  FeatureKind kind_;
+  const bool is_nested_;
+  std::string data_;
+  std::vector<int64_t> value_splits_ = {0};
+  std::vector<int64_t> list_splits_ = {0};
+  std::vector<int64_t> row_splits_ = {0};
+};
+
+// Parses records to the columns of named features.
+class ExampleParser {
+ public:
+  // Called for each feature, in order. Names must be distinct.
+  void AddColumn(std::string name, FeatureKind kind, bool is_nested);
+
+  // Appends a row to each column: of a tf.Example, or of a tf.SequenceExample,
+  // of which the context and the feature lists are read. On error, which
+  // describes what is wrong, the row may have no values.
+  Status AddRecord(std::string_view record);
+  // Appends a row without values.
+  void AddMissing();
+
+  const std::vector<FeatureColumn>& columns() const { return columns_; }
+
+ private:
+  // A feature of the current record.
+  struct Found {
+    std::string_view feature;
+    bool is_list = false;
+    bool exists = false;
+  };
+
+  std::vector<FeatureColumn> columns_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, size_t> places_;
+  std::vector<Found> found_;
+  std::string name_;  // reused for lookups
+};
+
+// What records show of their features.
+struct FeatureSummary {
+  FeatureKind kind = kNoValues;  // of the first record with a value
+  // The levels of lists: 0 if no record has more than one value. A feature list
+  // has 1 if each step has one value, else 2.
+  int64_t levels = 0;
+};
+
+// Adds the features of a record to *features. Ignores what cannot be read.
+void SummarizeExample(std::string_view record,
+                      std::map<std::string, FeatureSummary>* features);
 
 }  // namespace lodestar
 

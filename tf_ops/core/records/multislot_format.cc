@@ -1,7 +1,9 @@
 #include "tf_ops/core/records/multislot_format.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 #include "tf_ops/core/base/text_number.h"
@@ -91,6 +93,13 @@ NumberError ReadValue(const char** p, const char* end, float* value) {
   return ReadFloat(p, end, value);
 }
 
+// Returns the digits of a whole number.
+std::string WholeText(double value) {
+  char text[64];
+  return {text, static_cast<size_t>(
+                    std::snprintf(text, sizeof(text), "%.0f", value))};
+}
+
 // Returns the error of the invalid value `i` of `count` at `token`.
 template <typename T>
 Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
@@ -110,6 +119,10 @@ Status BadValue(const ColumnSpec& spec, const Line& line, const char* token,
     wanted = kIsFloat ? ", expected a number" : ", expected an integer";
   } else if (error == NumberError::kOutOfRange) {
     wanted = StrCat(", out of the range of ", kIsFloat ? "float" : "uint64");
+  } else if (error == NumberError::kInexact) {
+    wanted = StrCat(", which float32 does not hold: the nearest is ",
+                    WholeText(value),
+                    ". Store ids and dates as integers or smaller numbers");
   }
   return InvalidArgument(where, "value ", i + 1, " of ", count, " is ",
                          Quoted(token), wanted);

@@ -26,9 +26,10 @@ bool Convert(float from, int64_t* to) {
   return static_cast<float>(*to) == from;
 }
 
+// Returns false unless a float holds `from`.
 bool Convert(int32_t from, float* to) {
   *to = static_cast<float>(from);
-  return true;
+  return static_cast<int64_t>(*to) == from;
 }
 
 bool Convert(int32_t from, int64_t* to) {
@@ -411,6 +412,8 @@ Status SampleFields::ExplainNumbers(const std::vector<int64_t>& columns,
                              spec.limit > 0 ? WantedByLimit(spec.limit)
                              : type == NumberType::kLogOfInt
                                  ? "0 or more, because it is read as log(x + 1)"
+                             : type == NumberType::kInt
+                                 ? "an integer that float32 holds"
                                  : "an integer");
     }
   }

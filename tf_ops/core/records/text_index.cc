@@ -40,8 +40,11 @@ const char* Find(const char* begin, const char* end, char c) {
 
 }  // namespace
 
-TextIndex::TextIndex(int64_t block_bytes, char delimiter, char quote)
-    : block_bytes_(block_bytes), delimiter_(delimiter), quote_(quote) {}
+TextIndex::TextIndex(int64_t block_bytes, const TextLayout& layout)
+    : block_bytes_(block_bytes),
+      layout_(layout),
+      lines_to_skip_(layout.skip_lines),
+      is_skipping_(layout.skip_lines > 0) {}
 
 const char* TextIndex::SkipByteOrderMark(const char* begin) {
   const char* p = begin;
@@ -58,40 +61,79 @@ const char* TextIndex::SkipByteOrderMark(const char* begin) {
   return p;
 }
 
-void TextIndex::Add(const char* begin, const char* end) {
-  if (begin == end) return;
+const char* TextIndex::SkipLines(const char* begin) {
+  const char* p = begin;
+  for (; p < chunk_end_; ++p) {
+    const bool is_in_crlf = skips_lf_ && *p == '\n';
+    if (lines_to_skip_ == 0 && !is_in_crlf) {
+      is_skipping_ = false;
+      offsets_[0] = line_begin_ = OffsetOf(p);
+      break;
+    }
+    if (IsLineEnd(*p) && !is_in_crlf) --lines_to_skip_;
+    skips_lf_ = *p == '\r';
+  }
+  return p;
+}
+
+bool TextIndex::Add(const char* begin, const char* end) {
+  if (begin == end) return true;
   chunk_ = begin;
   chunk_end_ = end;
-  const char* p = SkipByteOrderMark(begin);
+  next_line_end_ = next_lf_ = next_cr_ = begin;
+  FindLineEnd(begin);
+  const char* p = is_skipping_ ? SkipLines(begin) : begin;
+  if (layout_.skip_lines == 0) p = SkipByteOrderMark(p);
   if (cuts_after_cr_) {
     cuts_after_cr_ = false;
     if (*p == '\n') line_begin_ = OffsetOf(++p);
     EndBlock(OffsetOf(p));
   }
+  const char quote = layout_.quote;
   while (p < end) {
     if (state_ == State::kInQuotes) {
-      p = Find(p, end, quote_);
+      const char* const close = Find(p, end, quote);
+      if (next_line_end_ < close) ScanQuoted(p, close);
+      p = close;
       if (p == end) break;
       ++p;
       state_ = State::kAfterQuote;
     } else if (state_ == State::kAfterQuote) {
-      state_ = *p == quote_       ? State::kInQuotes
-               : *p == delimiter_ ? State::kFieldStart
-                                  : State::kInField;
-      p += state_ != State::kInField;
-    } else if (quote_ == kNoQuote) {
+      if (*p == quote || *p == layout_.delimiter) {
+        state_ = *p == quote ? State::kInQuotes : State::kFieldStart;
+        ++p;
+      } else if (IsLineEnd(*p)) {
+        state_ = State::kInField;
+      } else {
+        fault_ = Fault::kTextAfterQuote;
+        fault_at_ = OffsetOf(p);
+        fault_byte_ = *p;
+        return false;
+      }
+    } else if (quote == TextLayout::kNoQuote) {
       ScanUnquoted(p, end);
       break;
-    } else if (*p != quote_) {
-      const char* const quote = Find(p, end, quote_);
-      ScanUnquoted(p, quote);
-      p = quote;
+    } else if (*p != quote) {
+      const char* const next = Find(p, end, quote);
+      if (span_ >= 0) {
+        const char* const line_end = std::find_if(p, next, IsLineEnd);
+        if (line_end < next && !EndSpan(line_end)) return false;
+      }
+      ScanUnquoted(p, next);
+      p = next;
     } else {
-      if (state_ != State::kInField) state_ = State::kInQuotes;
+      if (state_ != State::kInField) {
+        state_ = State::kInQuotes;
+        quote_ = OffsetOf(p);
+      }
       ++p;
     }
   }
+  if (quote != TextLayout::kNoQuote) {
+    earlier_delimiters_ = CountDelimiters(end);
+  }
   size_ += end - begin;
+  return true;
 }
 
 void TextIndex::ScanUnquoted(const char* begin, const char* end) {
@@ -125,26 +167,105 @@ void TextIndex::CountRecords(const char* begin, const char* end) {
   while (line > begin && !IsLineEnd(line[-1])) --line;
   if (line > begin) line_begin_ = OffsetOf(line);
   const char last = end[-1];
-  state_ = IsLineEnd(last)      ? State::kLineStart
-           : last == delimiter_ ? State::kFieldStart
-                                : State::kInField;
+  state_ = IsLineEnd(last)             ? State::kLineStart
+           : last == layout_.delimiter ? State::kFieldStart
+                                       : State::kInField;
+}
+
+void TextIndex::FindLineEnd(const char* begin) {
+  // Few files have both kinds, so that one of them is searched for once.
+  if (next_lf_ <= begin) next_lf_ = Find(begin, chunk_end_, '\n');
+  if (next_cr_ <= begin) next_cr_ = Find(begin, chunk_end_, '\r');
+  next_line_end_ = std::min(next_lf_, next_cr_);
+}
+
+void TextIndex::ScanQuoted(const char* begin, const char* end) {
+  if (next_line_end_ < begin) FindLineEnd(begin);
+  while (next_line_end_ < end) {
+    if (span_ < 0) {
+      span_ = quote_;
+      lines_are_records_ = true;
+    }
+    // An empty line is not a record.
+    if (OffsetOf(next_line_end_) > line_begin_) {
+      lines_are_records_ &=
+          CountDelimiters(next_line_end_) + 1 == layout_.num_fields;
+    }
+    line_begin_ = OffsetOf(next_line_end_ + 1);
+    FindLineEnd(next_line_end_ + 1);
+  }
+}
+
+int64_t TextIndex::CountDelimiters(const char* end) const {
+  if (line_begin_ >= size_) {
+    return std::count(chunk_ + (line_begin_ - size_), end, layout_.delimiter);
+  }
+  return earlier_delimiters_ + std::count(chunk_, end, layout_.delimiter);
+}
+
+bool TextIndex::EndSpan(const char* end) {
+  lines_are_records_ &= CountDelimiters(end) + 1 == layout_.num_fields;
+  if (lines_are_records_) {
+    fault_ = Fault::kTwoReadings;
+    fault_at_ = OffsetOf(end);
+    return false;
+  }
+  span_ = -1;
+  return true;
 }
 
 void TextIndex::EndBlock(int64_t offset) {
   offsets_.push_back(offset);
   records_.push_back(block_records_);
-  earlier_records_ += block_records_;
   block_records_ = 0;
 }
 
-Status TextIndex::Finish() {
+bool TextIndex::Finish() {
+  chunk_ = chunk_end_ = nullptr;
+  if (is_skipping_) offsets_[0] = size_;
   if (state_ == State::kInQuotes) {
-    return InvalidArgument("record ", earlier_records_ + block_records_,
-                           " at byte ", line_begin_,
-                           ": the quote is not closed");
+    fault_ = Fault::kNotClosed;
+    fault_at_ = quote_;
+    return false;
   }
+  if (span_ >= 0 && !EndSpan(nullptr)) return false;
   if (state_ != State::kLineStart) ++block_records_;
   if (offsets_.back() < size_) EndBlock(size_);
+  return true;
+}
+
+Status TextIndex::Explain(const LineOf& line_of) const {
+  int64_t first = 0;
+  int64_t last = 0;
+  const bool is_span = fault_ == Fault::kTwoReadings;
+  LODESTAR_RETURN_IF_ERROR(line_of(is_span ? span_ : quote_, &first));
+  LODESTAR_RETURN_IF_ERROR(line_of(fault_at_, &last));
+  switch (fault_) {
+    case Fault::kNone:
+      break;
+    case Fault::kNotClosed:
+      return InvalidArgument("line ", first,
+                             ": the quote of a field is not closed. Pass "
+                             "`quote=\"\"` if quotes are ordinary characters");
+    case Fault::kTextAfterQuote:
+      return InvalidArgument(
+          "line ", last, ": a quoted field ",
+          first == last ? "" : StrCat("from line ", first, " "), "ends before ",
+          fault_byte_ > ' ' && fault_byte_ <= '~'
+              ? StrCat("'", fault_byte_, "'")
+              : StrCat("the byte ", int{static_cast<uint8_t>(fault_byte_)}),
+          ", expected the delimiter or a line end. Double a quote inside "
+          "quotes, "
+          "or pass `quote=\"\"` if quotes are ordinary characters");
+    case Fault::kTwoReadings:
+      return InvalidArgument(
+          "line ", first, ": a quoted field goes on to line ", last,
+          ", but each of these lines is a row of ", layout_.num_fields,
+          " fields if quotes are ordinary characters. Pass `quote=\"\"` if "
+          "they "
+          "are, or `quote='",
+          layout_.quote, "'` if the field spans lines");
+  }
   return Status();
 }
 

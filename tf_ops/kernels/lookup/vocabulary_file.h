@@ -55,6 +55,7 @@ absl::Status ReadVocabulary(tensorflow::Env* env, const std::string& path,
   };
   const auto parse_line = [&](std::string_view line, int64_t number, Key* key,
                               int64_t* value) {
+    if (number == 0) LODESTAR_RETURN_IF_ERROR(SkipByteOrderMark(&line));
     if (line.empty()) return InvalidArgument("the line is empty.");
     std::string_view text;
     LODESTAR_RETURN_IF_ERROR(

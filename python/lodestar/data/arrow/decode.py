@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -24,11 +23,14 @@ from lodestar.data.sample_columns import (
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import (
     as_text,
+    is_list,
     is_list_view,
     is_text,
     without_views,
 )
 from lodestar.data.schema.column import JSON
+from lodestar.data.schema.domain import expected, to_float32
+from lodestar.data.schema.json_text import json_texts, parse_json
 from lodestar.data.schema_layout import dtype_of, limit
 
 types = pa.types
@@ -163,7 +165,18 @@ def _decode_array(
     if types.is_union(array.type):
         rows = np.arange(first, first + len(array))
         return _of_union(binding, array, na_values, faults, rows)
-    lists = _unnested(_split(array, column, na_values))
+    advice = _advice(column)
+
+    def add(rows: np.ndarray, describe: Any) -> None:
+        faults.add(
+            rows + first,
+            binding.source,
+            lambda row: describe(row - first),
+            advice,
+        )
+
+    array = _split(array, column, na_values, add)
+    lists = _unnested(array)
     depth = len(lists.offsets)
     if depth > max(column.depth, 1) or (depth and column.kind == "one_hot"):
         allowed = "one value per row"
@@ -182,22 +195,13 @@ def _decode_array(
         is_nan = np.isnan(elements.values)
         if elements.missing is not None and is_nan.any():
             elements = elements._replace(missing=elements.missing & ~is_nan)
-    advice = _advice(column)
-
-    def add(rows: np.ndarray, describe: Any) -> None:
-        faults.add(
-            rows + first,
-            binding.source,
-            lambda row: describe(row - first),
-            advice,
-        )
-
     if len(elements.bad):
-        rows = _rows_of(lists.offsets, elements.bad)
-        place = dict(zip(rows[::-1].tolist(), elements.bad[::-1].tolist()))
-        add(rows, lambda row: elements.describe(place[row]) + _inferred(column))
+        _of_rows(lists.offsets, add)(
+            elements.bad,
+            lambda place: elements.describe(place) + _inferred(column),
+        )
     if column.missing_is_error:
-        _refuse_missing(lists, elements, add)
+        _refuse_missing(column, lists, elements, add)
     if column.kind == "sparse":
         return _sparse(binding, lists, elements, add)
     return _fixed(binding, lists, elements, add, len(array))
@@ -276,15 +280,28 @@ def _inferred(column: Column) -> str:
 
 
 def _advice(column: Column) -> str:
-    if column.kind in ("label", "one_hot") or column.why == "declared":
+    if (
+        not column.is_feature
+        or column.kind == "one_hot"
+        or column.why == "declared"
+    ):
         return "`on_error='skip'` leaves such rows out"
     return "declare the column in a schema, or use `on_error='skip'`"
 
 
-def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
+def _split(
+    array: Any, column: Column, na_values: Collection[str], add: Any
+) -> Any:
     """Splits strings that hold several values into lists of strings."""
+    if (
+        column.separator is not None
+        and column.depth == 1
+        and is_list(array.type)
+        and is_text(array.type.value_type)
+    ):
+        return _split_lists(array, column, na_values, add)
     many = column.kind == "sparse" or column.num_values != 1
-    if not is_text(array.type) or column.kind in ("label", "one_hot"):
+    if not is_text(array.type) or not many and column.separator is None:
         if not (
             types.is_dictionary(array.type) and is_text(array.type.value_type)
         ):
@@ -307,43 +324,56 @@ def _split(array: Any, column: Column, na_values: Collection[str]) -> Any:
     missing = pc.is_in(array, value_set=pa.array(na_values, pa.large_string()))
     array = pc.if_else(missing, None, array)
     if column.separator == JSON:
-        return _json_lists(array, column.depth)
+        return _json_lists(array, column, add)
     return pc.split_pattern(array, column.separator)
 
 
-def _json_lists(array: Any, depth: int) -> Any:
-    found = []
-    for text in array.to_pylist():
-        value = None
-        if text is not None:
-            try:
-                value = json.loads(text)
-            except ValueError:
-                value = [text]  # rejected later, as a value
-            if not isinstance(value, list):
-                value = [value]
-            if depth == 1:
-                value = _json_texts(value)
-            else:
-                value = [
-                    _json_texts(x if isinstance(x, list) else [x])
-                    for x in value
-                ]
-        found.append(value)
-    arrow_type = pa.large_list(pa.large_string())
-    return pa.array(
-        found, arrow_type if depth == 1 else pa.large_list(arrow_type)
+def _split_lists(
+    array: Any, column: Column, na_values: Collection[str], add: Any
+) -> Any:
+    """Replaces each string in lists by the values that it holds."""
+    lists = without_views(array) if is_list_view(array.type) else array
+    lists = lists.cast(pa.large_list(lists.type.value_type))
+    ends = lists.offsets.to_numpy()
+    texts = lists.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    ends = ends - ends[0]
+    split = _split(texts, column, na_values, _of_rows([ends], add))
+    splits = split.offsets.to_numpy()[ends].astype(np.int64)
+    # A list of missing strings is missing, unlike one without strings.
+    is_missing = (np.diff(splits) == 0) & (np.diff(ends) > 0)
+    is_missing |= lists.is_null().to_numpy(zero_copy_only=False)
+    return pa.LargeListArray.from_arrays(
+        pa.array(splits), split.values, mask=pa.array(is_missing)
     )
 
 
-def _json_texts(values: list[Any]) -> list[str | None]:
-    return [_json_text(value) for value in values]
-
-
-def _json_text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value)
+def _json_lists(array: Any, column: Column, add: Any) -> Any:
+    texts = array.to_pylist()
+    found: list[Any] = []
+    bad = []
+    for row, text in enumerate(texts):
+        try:
+            value = None if text is None else parse_json(text)
+            found.append(
+                json_texts(
+                    value, column.depth, strings_only=column.strings_only
+                )
+            )
+        except ValueError:
+            found.append(None)
+            bad.append(row)
+    add(
+        np.array(bad, np.int64),
+        lambda row: (
+            f"found {texts[row]!r}, expected a JSON list of "
+            f"{'lists of ' * (column.depth - 1)}"
+            f"{'strings' if column.strings_only else 'values'}"
+        ),
+    )
+    arrow_type = pa.large_string()
+    for _ in range(column.depth):
+        arrow_type = pa.large_list(arrow_type)
+    return pa.array(found, arrow_type)
 
 
 def _unnested(array: Any) -> _Lists:
@@ -381,14 +411,30 @@ def _rows_of(offsets: Sequence[np.ndarray], places: np.ndarray) -> np.ndarray:
     return places
 
 
-def _refuse_missing(lists: _Lists, elements: Elements, add: Any) -> None:
+def _of_rows(offsets: Sequence[np.ndarray], add: Any) -> Any:
+    """Returns a function that adds the rows of leaves; see `Faults.add`."""
+
+    def add_leaves(places: np.ndarray, describe: Any) -> None:
+        rows = _rows_of(offsets, places)
+        first = dict(zip(rows[::-1].tolist(), places[::-1].tolist()))
+        add(rows, lambda row: describe(first[row]))
+
+    return add_leaves
+
+
+def _refuse_missing(
+    column: Column, lists: _Lists, elements: Elements, add: Any
+) -> None:
     for level, null in enumerate(lists.nulls):
         if null is not None:
             rows = _rows_of(lists.offsets[:level], np.flatnonzero(null))
             add(rows, lambda row: "found null, expected a list")
     if elements.missing is not None:
         rows = _rows_of(lists.offsets, np.flatnonzero(elements.missing))
-        add(rows, lambda row: "found a missing value, which it must not have")
+        allowed = "which it must not have"
+        if column.kind == "label":
+            allowed += " unless the label is declared `optional=True`"
+        add(rows, lambda row: f"found a missing value, {allowed}")
 
 
 def _sparse(
@@ -452,7 +498,9 @@ def _fixed(
     values = elements.values
     if elements.missing is not None:
         fill = column.fill_value if column.kind == "dense" else None
-        if not isinstance(fill, (int, float)):
+        if column.optional:
+            fill = np.nan
+        elif not isinstance(fill, (int, float)):
             fill = 0
         values = np.where(elements.missing, values.dtype.type(fill), values)
     width = binding.width if binding.part is not None else column.num_values
@@ -485,7 +533,7 @@ def _fixed(
     numbers = values.reshape(-1, width)
     if binding.part is not None:
         numbers = numbers[:, binding.part : binding.part + 1]
-    if column.kind in ("label", "one_hot"):
+    if column.kind == "one_hot" or not column.is_feature:
         (checked,) = numbers.T
         bad, allowed = _bad_values(column, checked)
         add(
@@ -534,15 +582,16 @@ def _of_width(
 
 
 def _bad_values(column: Column, values: np.ndarray) -> tuple[np.ndarray, str]:
-    """Returns a mask of invalid labels or one-hot ids, and the allowed values."""
+    """Returns a mask of invalid targets or one-hot ids, and the allowed values."""
+    is_missing = column.optional & np.isnan(values)
     if column.kind == "label" and column.binary:
-        return (values != 0) & (values != 1), "0 or 1"
+        return (values != 0) & (values != 1) & ~is_missing, "0 or 1"
     if column.kind == "one_hot":
         bad = (values < 0) | (values >= limit(column))
         return bad, f"an integer in [0, {limit(column) - 1}]"
     if values.dtype == np.float32:
-        return ~np.isfinite(values), "a finite number"
-    return np.zeros(len(values), bool), ""
+        return ~np.isfinite(values) & ~is_missing, "a finite number"
+    return to_float32(column, values)[1], expected(column)
 
 
 def _typed(column: Column, values: np.ndarray) -> np.ndarray:

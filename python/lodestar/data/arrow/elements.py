@@ -1,5 +1,7 @@
 """Converts the values of an Arrow array without lists to ids or numbers."""
 
+import decimal
+import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -13,13 +15,19 @@ from lodestar._errors import DataError
 from lodestar._library import gen_ops
 from lodestar.data.schema import Column
 from lodestar.data.schema.arrow_types import as_text, is_text, stripped
+from lodestar.data.schema.domain import (
+    ANY_INTEGER,
+    EXACT_BELOW,
+    USUAL_INTEGER,
+    expected,
+    found_float,
+    to_float32,
+)
 
 types = pa.types
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,4000})(?:\.0*)?\s*", re.ASCII)
 _HEX = re.compile(r"\s*(?:0[xX])?([0-9a-fA-F]{1,4000})\s*", re.ASCII)
 _BOOLS = {"true": 1, "false": 0}
-# The limit below which floats of each width represent every integer exactly.
-_EXACT = {16: 2**11, 32: 2**24, 64: 2**53}
 _MOST_SHOWN = 60
 _NANOSECONDS = {
     "ns": 1,
@@ -63,9 +71,18 @@ def read_elements(
         return Elements(np.zeros(len(array), dtype), np.ones(len(array), bool))
     if isinstance(arrow_type, pa.ExtensionType):
         return read_elements(array.storage, column, na_values)
-    if column.positive is not None and not is_text(arrow_type):
+    if column.strings_only and not is_text(arrow_type):
+        raise DataError(
+            f"found the type {arrow_type}, expected strings, whose leading zeros "
+            "count; read the values as strings, e.g. with dtype=str, or declare "
+            "the column without `strings_only`"
+        )
+    if column.positive and not is_text(arrow_type):
         # Compare whole numbers as integers: 2.0 equals "2".
-        return _of_text(array.cast(pa.large_string()), column, na_values)
+        array = array.cast(pa.large_string())
+        if types.is_boolean(arrow_type):
+            array = _spelled_booleans(array, column)
+        return _of_text(array, column, na_values)
     if is_text(arrow_type):
         return _of_text(array, column, na_values)
     if types.is_date(arrow_type) or types.is_timestamp(arrow_type):
@@ -81,7 +98,7 @@ def read_elements(
         return _of_floats(array, column, missing)
     raise DataError(
         f"found the type {arrow_type}, which cannot be read as "
-        f"{_allowed(column)}"
+        f"{expected(column)}"
     )
 
 
@@ -111,24 +128,6 @@ def hash_text(array: Any, prefix: str) -> np.ndarray:
 
 def _is_float(column: Column) -> bool:
     return column.dtype == "float"
-
-
-def _allowed(column: Column) -> str:
-    if column.kind == "label":
-        if column.binary:
-            return "0 or 1"
-        return "a number" if _is_float(column) else "an integer of 64 bits"
-    if column.kind == "one_hot":
-        return f"an integer in [0, {column.size - 1}]"
-    if column.dtype == "float":
-        return "a float32"
-    if column.unit is not None:
-        return "a date or a timestamp"
-    if column.encoding == "hash":
-        return "a string or an integer"
-    if column.encoding == "hex":
-        return "a hexadecimal number of 64 bits"
-    return "an integer of 64 bits"
 
 
 def _shown(value: Any) -> str:
@@ -185,11 +184,19 @@ def _of_integers(
     if array.null_count:
         array = array.fill_null(0)
     numbers = array.to_numpy(zero_copy_only=False)
-    if column.dtype == "float":
-        return Elements(numbers.astype(np.float32), missing)
-    if numbers.dtype == np.uint64:
-        return Elements(numbers.view(np.int64), missing)
-    return Elements(numbers.astype(np.int64, copy=False), missing)
+    if _is_float(column):
+        return _narrowed(numbers, column, missing)
+    integers = numbers.astype(np.int64, copy=False)
+    if numbers.dtype != np.uint64 or column.is_feature:
+        return Elements(integers, missing)
+    # Only ids keep their bits: a label would become negative.
+    bad = np.flatnonzero(integers < 0)
+    return Elements(
+        integers,
+        missing,
+        bad,
+        lambda place: f"found {numbers[place]}, expected {expected(column)}",
+    )
 
 
 def _of_floats(
@@ -200,11 +207,11 @@ def _of_floats(
         array = array.fill_null(0)
     numbers = array.to_numpy(zero_copy_only=False)
     if _is_float(column):
-        return _narrowed(numbers, missing)
+        return _narrowed(numbers, column, missing)
     missing = _either(missing, np.isnan(numbers) if len(numbers) else None)
     with np.errstate(invalid="ignore"):
-        good = np.abs(numbers) <= _EXACT[bits]
-        if column.kind == "label":  # labels need no exact last digit
+        good = np.abs(numbers) < EXACT_BELOW[bits]
+        if column.kind == "label":  # which is a float again
             good = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
         integers = numbers.astype(np.int64)
         good &= integers == numbers
@@ -214,10 +221,11 @@ def _of_floats(
 
     def describe(place: int) -> str:
         number = float(numbers[place])
-        text = f"found {number}, expected {_allowed(column)}"
+        text = f"found {number}, expected {expected(column)}"
         if number.is_integer() and column.kind != "label":
             text += (
-                f"; float{bits} holds every integer only up to {_EXACT[bits]}"
+                f"; float{bits} holds every integer only below "
+                f"{EXACT_BELOW[bits]}"
             )
         return text
 
@@ -226,24 +234,21 @@ def _of_floats(
     return Elements(integers, missing, bad, describe)
 
 
-def _narrowed(numbers: np.ndarray, missing: np.ndarray | None) -> Elements:
-    """Returns numbers as float32. NaN is missing, as in pandas.
-
-    A finite number that overflows to infinity is bad.
-    """
+def _narrowed(
+    numbers: np.ndarray, column: Column, missing: np.ndarray | None
+) -> Elements:
+    """Returns numbers as float32. NaN is missing, as in pandas."""
     is_nan = np.isnan(numbers)
     if is_nan.any():
         missing = _either(missing, is_nan)
-    if numbers.dtype == np.float32:
-        return Elements(numbers, missing)
-    with np.errstate(over="ignore"):
-        narrow = numbers.astype(np.float32)
-    bad = np.flatnonzero(np.isinf(narrow) & ~np.isinf(numbers))
+    narrow, is_bad = to_float32(column, numbers)
+    if missing is not None:
+        is_bad &= ~missing
     return Elements(
         narrow,
         missing,
-        bad,
-        lambda place: f"found {numbers[place]}, expected a float32",
+        np.flatnonzero(is_bad),
+        lambda place: found_float(column, numbers[place]),
     )
 
 
@@ -251,8 +256,8 @@ def _of_decimal(
     array: Any, column: Column, missing: np.ndarray | None
 ) -> Elements:
     if _is_float(column):
-        floats = array.cast(pa.float64()).fill_null(0)
-        return _narrowed(floats.to_numpy(zero_copy_only=False), missing)
+        texts = array.cast(pa.large_string())
+        return _of_text(texts, column, ())
     try:
         integers = array.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -269,7 +274,7 @@ def _of_decimal(
             bad,
             lambda place: (
                 f"found {_shown(texts[place].as_py())}, expected "
-                f"{_allowed(column)}"
+                f"{expected(column)}"
             ),
         )
     return _of_integers(integers, column, missing)
@@ -311,31 +316,80 @@ def _of_text(
         if pc.any(is_na).as_py():
             missing = _either(missing, is_na.to_numpy(zero_copy_only=False))
     if column.encoding == "hash":
-        return Elements(_hashed(stripped(stored, array), column), missing)
+        hashed = _hashed(stripped(stored, array), column)
+        if column.strings_only:
+            return Elements(hashed, missing)
+        bad = _unusual_integers(array, missing)
+        return Elements(
+            hashed,
+            missing,
+            bad,
+            lambda place: (
+                f"found {_shown(array[place].as_py())}, expected "
+                f"{expected(column)}; declare it with `strings_only=True` if it "
+                "is not another spelling of an integer"
+            ),
+        )
     if missing is not None:
         array = pc.if_else(pa.array(missing), None, array)
     if column.unit is not None:
         return _of_time_text(array, column, missing)
     if column.encoding == "hex":
         return _parsed(array, column, missing, _parse_hex, np.int64)
-    if column.kind == "label" and column.positive is not None:
-        wanted = _text_set((column.positive, f"{column.positive}."))
-        found = pc.is_in(array, value_set=wanted)
-        return Elements(
-            found.to_numpy(zero_copy_only=False).astype(np.int64), missing
-        )
+    if column.positive:
+        words = {word: 0.0 for word in column.negative}
+        words.update({word: 1.0 for word in column.positive})
+        dtype = np.float64 if _is_float(column) else np.int64
+        return _parsed(array, column, missing, words.get, dtype)
+    if not _is_float(column):
+        try:
+            numbers = array.cast(pa.int64()).fill_null(0)
+        except pa.ArrowInvalid:
+            parse = _parse_integer if column.is_feature else _parse_signed
+            return _parsed(array, column, missing, parse, np.int64)
+        return Elements(numbers.to_numpy(zero_copy_only=False), missing)
     try:
-        numbers = array.cast(
-            pa.float64() if _is_float(column) else pa.int64()
-        ).fill_null(0)
+        floats = array.cast(pa.float64()).fill_null(0)
     except pa.ArrowInvalid:
-        if _is_float(column):
-            return _parsed(array, column, missing, _parse_float, np.float64)
-        return _parsed(array, column, missing, _parse_integer, np.int64)
-    numbers = numbers.to_numpy(zero_copy_only=False)
-    if _is_float(column):
-        return _narrowed(numbers, missing)
-    return Elements(numbers, missing)
+        floats = None
+    if floats is not None:
+        numbers = floats.to_numpy(zero_copy_only=False)
+        if not may_be_rounded(numbers):
+            return _narrowed(numbers, column, missing)
+    found = _parsed(
+        array,
+        column,
+        missing,
+        lambda text: _parse_float(text, column.rounded),
+        np.float64,
+    )
+    is_nan = np.isnan(found.values)
+    return found._replace(missing=_either(missing, is_nan))
+
+
+def may_be_rounded(numbers: np.ndarray) -> bool:
+    """Returns whether float64 numbers may be rounded from integers."""
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(numbers) >= EXACT_BELOW[64]).any())
+
+
+def _unusual_integers(array: Any, missing: np.ndarray | None) -> np.ndarray:
+    """Returns the positions of unusual spellings of integers, such as "007"."""
+    is_any = pc.match_substring_regex(array, ANY_INTEGER)
+    if not pc.any(is_any).as_py():
+        return np.zeros(0, np.int64)
+    is_usual = pc.match_substring_regex(array, USUAL_INTEGER)
+    is_bad = pc.and_not(is_any, is_usual).fill_null(False)
+    is_bad = is_bad.to_numpy(zero_copy_only=False)
+    return np.flatnonzero(is_bad if missing is None else is_bad & ~missing)
+
+
+def _spelled_booleans(array: Any, column: Column) -> Any:
+    """Returns "true" and "false" as the label spells them, e.g. "True"."""
+    for word in column.positive + column.negative:
+        if word.lower() in _BOOLS:
+            array = pc.replace_substring_regex(array, f"^{word.lower()}$", word)
+    return array
 
 
 def _of_time_text(
@@ -404,7 +458,7 @@ def _parsed(
 
     def describe(place: int) -> str:
         return (
-            f"found {_shown(words[codes[place]])}, expected {_allowed(column)}"
+            f"found {_shown(words[codes[place]])}, expected {expected(column)}"
         )
 
     return Elements(
@@ -427,6 +481,14 @@ def _parse_integer(text: str) -> int | None:
     return _as_int64(int(match[1]))
 
 
+def _parse_signed(text: str) -> int | None:
+    """Parses an integer that is not an id, so a large one keeps no bits."""
+    match = _INTEGER.fullmatch(text)
+    if match is not None and int(match[1]) >= 2**63:
+        return None
+    return _parse_integer(text)
+
+
 def _parse_hex(text: str) -> int | None:
     match = _HEX.fullmatch(text)
     return None if match is None else _as_int64(int(match[1], 16))
@@ -439,12 +501,20 @@ def _as_int64(number: int) -> int | None:
     return number if number < 2**63 else number - 2**64
 
 
-def _parse_float(text: str) -> float | None:
+def _parse_float(text: str, rounded: bool) -> float | None:
+    """Parses a number; None if it is not one, or float32 does not hold it."""
     if "_" in text:  # float() accepts "1_000"
         return None
     try:
         value = float(text)
     except ValueError:
         return _BOOLS.get(text.strip().lower())
-    narrow = np.float32(value) if abs(value) < 1e39 else np.inf
-    return None if np.isinf(narrow) and not np.isinf(value) else value
+    narrow = float(np.float32(value)) if abs(value) < 1e39 else math.inf
+    if math.isinf(narrow):
+        return value if math.isinf(value) and "inf" in text.lower() else None
+    if rounded or abs(value) < EXACT_BELOW[32]:
+        return value
+    # float64 may have rounded digits, but not what it wrote with an exponent.
+    has_exponent = "e" in text.lower()
+    exact = decimal.Decimal(value if has_exponent else text)
+    return value if exact == decimal.Decimal(narrow) else None

@@ -62,6 +62,8 @@ class JsonSource(RowSource):
                 block_bytes=_BLOCK_BYTES,
                 delimiter=",",
                 quote="",
+                skip_lines=0,
+                num_fields=0,
             )
         self.row_groups = tuple(index.records.numpy().tolist())
         if not self.num_rows:

@@ -1,6 +1,7 @@
 """Opens files that Arrow reads, and tables in memory."""
 
 import concurrent.futures
+import contextlib
 import copy
 import dataclasses
 import warnings
@@ -14,15 +15,22 @@ from lodestar._checks import check_texts
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.arrow_dataset import arrow_dataset
 from lodestar.data.arrow.decode import decode_rows
+from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
 from lodestar.data.arrow.json_source import JsonSource
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
-from lodestar.data.arrow.row_source import RowSource, SplitSource
+from lodestar.data.arrow.row_source import (
+    RowSource,
+    partitions_of,
+    split_sources,
+    split_sources_by,
+)
 from lodestar.data.arrow.table_source import TableSource, as_arrow, name_of
 from lodestar.data.arrow.text_format import (
     CRITEO_IDS,
     CRITEO_NUMBERS,
+    TextFormat,
     find_text_format,
 )
 from lodestar.data.arrow.text_source import TextSource
@@ -33,9 +41,12 @@ from lodestar.data.schema.infer import (
     LEAST_ROWS,
     SAMPLE_CELLS,
     SAMPLE_ROWS,
+    Inferred,
+    Wanted,
     infer_schema,
 )
 from lodestar.data.schema.schema import NA_VALUES
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.bind_metadata import bind_metadata, check_same_places
 from lodestar.hugectr.parquet_metadata import (
     ParquetMetadata,
@@ -44,7 +55,7 @@ from lodestar.hugectr.parquet_metadata import (
 )
 from lodestar.hugectr.slot_sizes import slot_offsets
 
-FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl")
+FORMATS = ("parquet", "arrow", "tfrecord", "csv", "tsv", "jsonl")
 _OPEN_THREADS = 8
 
 
@@ -56,9 +67,15 @@ class ArrowOptions:
         label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
         categorical: Names of id columns.
         numeric: Names of number columns.
+        ignore: Names of columns to leave out.
+        sample_weight: Name of the column of sample weights.
+        declare: Columns that inference takes as they are.
         na_values: Strings that mean missing. None: the default.
-        columns: Text: names of the columns of files without a header.
-        delimiter: Text: the delimiter. None: detect it.
+        columns: Text: names of the columns. None: those in the header.
+        delimiter: Text: the delimiter. None: the only one that fits.
+        quote: Text: the quote character, empty for none. None: a double quote.
+        header: Text: whether the first record is a header. None: if certain.
+        skip_lines: Text: number of lines before the first record. None: 0.
         encoding: Text: the encoding. None: UTF-8.
         weights: See `Schema.with_weights`.
         slot_size_array: Number of ids of each sparse id column. Ids are checked,
@@ -70,9 +87,15 @@ class ArrowOptions:
     label: str | None = None
     categorical: Collection[str] = ()
     numeric: Collection[str] = ()
+    ignore: Collection[str] = ()
+    sample_weight: str | None = None
+    declare: Collection[Column] = ()
     na_values: Collection[str] | None = None
     columns: Sequence[str] | None = None
     delimiter: str | None = None
+    quote: str | None = None
+    header: bool | None = None
+    skip_lines: int | None = None
     encoding: str | None = None
     weights: Mapping[str, str] | None = None
     slot_size_array: Sequence[int] | None = None
@@ -82,19 +105,31 @@ class ArrowOptions:
         check_texts(
             categorical=self.categorical,
             numeric=self.numeric,
+            ignore=self.ignore,
             na_values=self.na_values,
             columns=self.columns,
         )
+        for column in self.declare:
+            if not isinstance(column, Column):
+                raise TypeError(f"`declare` takes Columns, got {column!r}.")
+
+    @property
+    def wanted(self) -> Wanted:
+        """The options that apply only to schema inference."""
+        return Wanted(*(getattr(self, name) for name in Wanted._fields))
 
     @property
     def infers(self) -> bool:
         """Whether an option applies only to schema inference."""
-        return bool(
-            self.label is not None
-            or self.categorical
-            or self.numeric
-            or self.na_values is not None
-        )
+        return bool(self.wanted.given)
+
+    @property
+    def text(self) -> dict[str, Any]:
+        """The given options of text files."""
+        values = {name: getattr(self, name) for name in TEXT_OPTIONS}
+        if values["columns"] is not None:
+            values["columns"] = list(values["columns"])
+        return {n: v for n, v in values.items() if v is not None}
 
 
 class ArrowData:
@@ -111,10 +146,11 @@ class ArrowData:
         """Determines the schema and checks that all sources have its columns."""
         if schema is not None and options.infers:
             raise ValueError(
-                "`schema` says what `label`, `categorical`, `numeric` and "
-                "`na_values` would say; give one or the other."
+                f"`schema` says what `{options.wanted.given[0]}` would say; give "
+                "one or the other."
             )
         self.inferred = schema is None
+        self.notes: list[str] = []
         # Infer from the first source that has rows.
         first = next((s for s in sources if s.num_rows), sources[0])
         na_values = NA_VALUES if schema is None else schema.na_values
@@ -126,7 +162,7 @@ class ArrowData:
         else:
             use_metadata = False
             if schema is None:
-                schema = _inferred(sources, first, options)
+                schema, self.notes = _inferred(sources, first, options)
                 na_values = schema.na_values
             self.bindings = bind(_present(schema, first))
         if options.weights:
@@ -165,17 +201,22 @@ class ArrowData:
         part.sources = sources
         return part
 
-    def split(self, held: float, seed: int) -> tuple["ArrowData", "ArrowData"]:
-        """Splits the rows in two; the second part has the fraction `held`."""
-        rest, part = (
-            self._with(
-                [
-                    SplitSource(source, i, held, is_held, seed)
-                    for i, source in enumerate(self.sources)
-                ]
-            )
-            for is_held in (False, True)
-        )
+    def split(
+        self,
+        held: float,
+        seed: int,
+        by: str | None,
+        skip: Callable[[str, int], None] | None,
+    ) -> tuple["ArrowData", "ArrowData"]:
+        """Splits the rows in two; the second part has the fraction `held`.
+
+        With `by`, the name of a column, rows of equal values are in one part.
+        """
+        if by is None:
+            parts = split_sources(self.sources, held, seed)
+        else:
+            parts = split_sources_by(self.sources, by, held, seed, skip)
+        rest, part = map(self._with, parts)
         return rest, part
 
 
@@ -204,6 +245,10 @@ def open_files(
         sources = _parquet_sources(paths, metadata, skip)
     elif format == "arrow":
         sources = _opened(paths, open_ipc, skip)
+    elif format == "tfrecord":
+        sources = _opened(paths, ExampleSource, skip)
+        if not any(source.num_rows for source in sources):
+            raise DataError(f"{paths[0]}: no file of {len(paths)} has a record")
     elif format == "jsonl":
         sources = _opened(paths, JsonSource, skip)
     else:
@@ -282,20 +327,27 @@ def _text_sources(
     na_values = options.na_values
     if na_values is None:
         na_values = NA_VALUES if schema is None else schema.na_values
-    delimiter = options.delimiter
-    if delimiter is None and format == "tsv":
-        delimiter = "\t"
-    wanted = [] if schema is None else schema.names()
+    declared = {**(schema.text if schema else {}), **options.text}
+    if format == "tsv":
+        declared.setdefault("delimiter", "\t")
+    names = _names_in_header(schema, options, partitions_of(paths[0]))
+
+    def layout_of(path: str) -> TextFormat:
+        return find_text_format(
+            path, names=names, na_values=na_values, **declared
+        )
 
     def open_one(path: str) -> RowSource:
-        text_format = find_text_format(
-            path,
-            columns=options.columns,
-            delimiter=delimiter,
-            encoding=options.encoding,
-            wanted=wanted,
-        )
-        return TextSource(path, text_format, na_values)
+        return TextSource(path, layout_of(path), na_values)
+
+    if not names and len(paths) > 1:
+        # A certain header decides for the files that have the same one.
+        for path in paths:
+            with contextlib.suppress(DataError, tf.errors.OpError):
+                layout = layout_of(path)
+                if layout.has_header:
+                    names = [(name,) for name in layout.columns if name]
+                break
 
     sources = _opened(paths, open_one, skip)
     for source in sources:
@@ -310,12 +362,32 @@ def _text_sources(
     return sources
 
 
+def _names_in_header(
+    schema: Schema | None,
+    options: ArrowOptions,
+    partitions: Collection[str],
+) -> list[tuple[str, ...]]:
+    """Returns the spellings of each column that a header must have."""
+    if schema is not None:
+        # A dense column may be stored as several. Labels may be missing.
+        return [
+            (c.name, f"{c.name}_0")
+            for c in schema.used
+            if c.is_feature and c.name not in partitions
+        ]
+    # A label may be `COLUMN=POSITIVE`.
+    return [
+        (name, name.partition("=")[0]) if name == options.label else (name,)
+        for name in options.wanted.names()
+    ]
+
+
 def _present(schema: Schema, first: RowSource) -> list[Column]:
     """Returns the used columns, without labels if the source has no label."""
     labels = [column for column in schema.labels if column.used]
     names = [label.name for label in labels]
     if labels and len(first.missing(names)) == len(names):
-        features = [c for c in schema.used if c.kind != "label"]
+        features = [c for c in schema.used if c.is_feature]
         if features:
             return features
     return schema.used
@@ -354,7 +426,7 @@ class _Fits:
             list(dict.fromkeys(b.source for b in self._bindings))
         )
         for binding in self._bindings:
-            if isinstance(source, (JsonSource, TextSource)):
+            if isinstance(source, ExampleSource | JsonSource | TextSource):
                 continue  # each value is checked when it is read
             arrow_type = source.types.get(binding.source)
             if arrow_type is None:
@@ -385,48 +457,51 @@ class _Fits:
 
 
 def _inferred(
-    sources: Sequence[RowSource], first: RowSource, options: ArrowOptions
-) -> Schema:
-    categorical, numeric = set(options.categorical), set(options.numeric)
+    sources: Sequence[RowSource],
+    first: RowSource,
+    options: ArrowOptions,
+) -> Inferred:
+    wanted = options.wanted
     names = first.schema.names
     first.check_names(names)
     is_criteo = isinstance(first, TextSource) and names[-26:] == CRITEO_IDS
     if is_criteo:
-        categorical |= set(CRITEO_IDS) - numeric
-        numeric |= set(CRITEO_NUMBERS) - categorical
+        wanted = _of_criteo(wanted, names)
     partitions = {
         name: [source.partitions.get(name) for source in sources]
         for name in first.partitions
         if name not in names and name not in options.outside
     }
-    schema = infer_schema(
-        _sample(sources, partitions),
-        first.path,
-        label=options.label,
-        categorical=categorical,
-        numeric=numeric,
-        na_values=options.na_values,
-        partitions=partitions,
+    schema, notes = infer_schema(
+        _sample(sources, partitions), first.path, wanted, partitions
     )
-    if is_criteo:
-        # Hexadecimal words; those in the inspected rows may have no letters.
-        schema = schema.replace(
-            dataclasses.replace(
-                column,
-                encoding="hash" if column.holds_ids else "int",
-                why="Criteo's click log",
-            )
-            if column.name in (*CRITEO_IDS, *CRITEO_NUMBERS)
-            else column
-            for column in schema
-        )
-    return schema
+    if isinstance(first, TextSource):
+        notes = [*notes, f"Text: {first.format.describe()}."]
+    schema = Schema(schema, na_values=schema.na_values, text=options.text)
+    return Inferred(schema, notes)
+
+
+def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
+    """Declares the columns of Criteo's click log that `wanted` leaves open."""
+    why = "Criteo's click log"
+    log = [
+        *(Column.dense(name, why=why) for name in CRITEO_NUMBERS),
+        *(
+            # Hexadecimal words, of which some have no letters.
+            Column.sparse(name, encoding="hash", strings_only=True, why=why)
+            for name in CRITEO_IDS
+        ),
+    ]
+    given = wanted.names()
+    declared = [c for c in log if c.name in names and c.name not in given]
+    return wanted._replace(declare=[*wanted.declare, *declared])
 
 
 def _sample(
-    sources: Sequence[RowSource], partitions: Mapping[str, Sequence[str | None]]
+    sources: Sequence[RowSource],
+    partitions: Mapping[str, Sequence[str | None]],
 ) -> Any:
-    """Returns the first rows of the sources with equal schemas."""
+    """Returns the first good rows of the sources with equal schemas."""
     first = next((s for s in sources if s.num_rows), sources[0])
     names = _leaves(first)
     most = SAMPLE_ROWS

@@ -15,8 +15,14 @@ from lodestar._input_bytes import ChangedFileError
 from lodestar.data.arrow.decode import Rows, decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.binding import Binding
+from lodestar.data.sample_columns import lengths
 from lodestar.data.schema import Column
+from lodestar.data.schema.arrow_types import is_text
+from lodestar.data.schema.column import ERROR
+from lodestar.data.schema.schema import NA_VALUES
 
+# The part of the rows is exact in each run of so many.
+_SPLIT_ROWS = 1 << 16
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -50,7 +56,7 @@ class RowSource(abc.ABC):
         """
 
     def head(self, names: Sequence[str], rows: int) -> Any:
-        """Returns columns of the first `rows` rows, or of all, to infer a schema."""
+        """Returns columns of the first good rows to infer a schema, at most `rows`."""
         # Hashed columns keep the values of any source.
         bindings = [
             Binding(Column.sparse(name, encoding="hash"), name)
@@ -59,8 +65,11 @@ class RowSource(abc.ABC):
         tables: list[Any] = []
         for group, size in enumerate(self.row_groups):
             if size and rows > 0:
-                tables.append(self.table(group, bindings)[0].slice(0, rows))
-                rows -= size
+                table, bad = self.table(group, bindings)
+                if bad:
+                    table = table.take(np.setdiff1d(np.arange(size), list(bad)))
+                tables.append(table.slice(0, rows))
+                rows -= tables[-1].num_rows
         return pa.concat_tables(tables)
 
     def where(self, group: int, row: int) -> str:
@@ -227,40 +236,16 @@ def _some(names: Sequence[str]) -> str:
 
 
 class SplitSource(RowSource):
-    """A random part of the rows of another source.
+    """Some of the rows of another source."""
 
-    The number of rows per group is fixed, so that it is known without reading. The
-    two parts of a split are disjoint.
-    """
-
-    def __init__(
-        self,
-        source: RowSource,
-        number: int,
-        held: float,
-        is_held: bool,
-        seed: int,
-    ):
-        """Wraps a source, of which `held` is the fraction of rows to hold out.
-
-        `is_held` selects the held-out part, and `number` varies the choice of rows
-        between sources.
-        """
+    def __init__(self, source: RowSource, groups: Sequence[np.ndarray]):
+        """Wraps a source, of which `groups` has the rows of each group to keep."""
         self._source = source
-        self._key = (number, seed)
-        self._held = held
-        self._is_held = is_held
+        self._groups = groups
         self.path = source.path
         self.num_bytes = source.num_bytes
         self.partitions = source.partitions
-        sizes = []
-        before = 0
-        for rows in source.row_groups:
-            # Carry the rounding error over, so that small groups contribute.
-            taken = int((before + rows) * held) - int(before * held)
-            sizes.append(taken if is_held else rows - taken)
-            before += rows
-        self.row_groups = tuple(sizes)
+        self.row_groups = tuple(map(len, groups))
 
     @functools.cached_property
     def schema(self) -> Any:
@@ -270,7 +255,7 @@ class SplitSource(RowSource):
     def table(self, group: int, bindings: Sequence[Binding]) -> Any:
         """See RowSource."""
         table, bad = self._source.table(group, bindings)
-        rows = self._rows(group)
+        rows = self._groups[group]
         places = {row: i for i, row in enumerate(rows.tolist())}
         return table.take(rows), {
             places[row]: text for row, text in bad.items() if row in places
@@ -278,15 +263,83 @@ class SplitSource(RowSource):
 
     def where(self, group: int, row: int) -> str:
         """See RowSource."""
-        return self._source.where(group, int(self._rows(group)[row]))
+        return self._source.where(group, int(self._groups[group][row]))
 
-    def _rows(self, group: int) -> np.ndarray:
-        total = self._source.row_groups[group]
-        number, seed = self._key
-        key = np.array([seed % 2**64, number * 2**32 + group], np.uint64)
-        order = np.argsort(
-            np.random.Philox(key=key).random_raw(total), kind="stable"
+
+def split_sources(
+    sources: Sequence[RowSource], held: float, seed: int
+) -> tuple[list[RowSource], list[RowSource]]:
+    """Splits the rows of all sources in two, the second with the fraction `held`.
+
+    A row's position in the data and `seed` determine its part, whatever the format
+    and the number of files.
+    """
+    total = sum(source.num_rows for source in sources)
+    is_held = np.zeros(total, bool)
+    for begin in range(0, total, _SPLIT_ROWS):
+        end = min(begin + _SPLIT_ROWS, total)
+        key = np.array([seed % 2**64, begin], np.uint64)
+        order = np.random.Philox(key=key).random_raw(end - begin)
+        # Carry the rounding error over to the next rows.
+        taken = int(end * held) - int(begin * held)
+        chosen = np.argsort(order, kind="stable")[:taken]
+        is_held[begin + chosen] = True
+    return _parts(sources, is_held)
+
+
+def split_sources_by(
+    sources: Sequence[RowSource],
+    name: str,
+    held: float,
+    seed: int,
+    skip: Callable[[str, int], None] | None,
+) -> tuple[list[RowSource], list[RowSource]]:
+    """Splits rows by the values of a column, which each are in one part.
+
+    Of the possible values, the fraction `held` is in the second part. Rows without a
+    value raise DataError, or with `skip` are in the first part, where they are read.
+    """
+    found = []
+    for source in sources:
+        source.check_names([name])
+        column = Column.sparse(
+            name,
+            encoding="hash",
+            hash_as=f"split {seed}",
+            strings_only=is_text(source.types[name]),
+            fill_value=ERROR,
         )
-        size = self.row_groups[group]
-        chosen = order[:size] if self._is_held else order[total - size :]
-        return np.sort(chosen)
+        for group, size in enumerate(source.row_groups):
+            rows = read_rows(source, group, [Binding(column, name)], NA_VALUES)
+            if skip is None:
+                report_bad(source.path, rows, 0, size, None)
+            hashes = rows.columns[0]
+            if isinstance(hashes, tuple):
+                if skip is None or lengths(hashes).max(initial=0) > 1:
+                    raise DataError(
+                        f"{source.path}: column {name!r}: `split_by` needs one "
+                        "value per row"
+                    )
+                first = np.zeros(size, np.int64)
+                first[lengths(hashes) == 1] = hashes[0]
+                hashes = first
+            is_held = hashes.reshape(-1).view(np.uint64) < held * 2.0**64
+            is_held[list(rows.bad)] = False
+            found.append(is_held)
+    return _parts(sources, np.concatenate([np.zeros(0, bool), *found]))
+
+
+def _parts(
+    sources: Sequence[RowSource], is_held: np.ndarray
+) -> tuple[list[RowSource], list[RowSource]]:
+    rest: list[RowSource] = []
+    part: list[RowSource] = []
+    at = 0
+    for source in sources:
+        masks = []
+        for rows in source.row_groups:
+            masks.append(is_held[at : at + rows])
+            at += rows
+        rest.append(SplitSource(source, [np.flatnonzero(~m) for m in masks]))
+        part.append(SplitSource(source, [np.flatnonzero(m) for m in masks]))
+    return rest, part

@@ -101,7 +101,7 @@ def _of_pandas(frame: Any) -> Any:
     for i, name in enumerate(names):
         series = frame.iloc[:, i]
         try:
-            columns.append(pa.Array.from_pandas(series))
+            columns.append(_of_series(series))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise DataError(
                 f"{name_of(frame)}: column {name!r}: cannot be an Arrow array: "
@@ -110,6 +110,23 @@ def _of_pandas(frame: Any) -> Any:
     if not columns:
         return pa.Table.from_pandas(frame, preserve_index=False)
     return pa.table(columns, names=names)
+
+
+def _of_series(series: Any) -> Any:
+    try:
+        return pa.Array.from_pandas(series)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # Arrow has no type for strings beside numbers. In a CSV, they are text.
+        if not all(
+            isinstance(value, (str, int, float)) or value is None
+            for value in series
+        ):
+            raise
+        texts = [
+            None if value is None or value != value else str(value)
+            for value in series
+        ]
+        return pa.array(texts, pa.large_string())
 
 
 def _is_of(data: Any, package: str, name: str) -> bool:

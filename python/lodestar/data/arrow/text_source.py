@@ -1,5 +1,6 @@
 """Delimited text files (CSV, TSV and others) as row sources."""
 
+import bisect
 import csv
 import io
 import re
@@ -14,6 +15,7 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
+from lodestar.data.arrow.elements import may_be_rounded
 from lodestar.data.arrow.file_blocks import FileBlocks
 from lodestar.data.arrow.row_source import (
     RowSource,
@@ -32,6 +34,7 @@ _MAX_FIELD = 1 << 30
 # Replaces a multi-character delimiter, which Arrow does not support.
 _UNIT_SEPARATOR = b"\x1f"
 _FAILED_COLUMN = re.compile(r"In CSV column #(\d+)")
+_LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
 
 
 class TextSource(RowSource):
@@ -47,10 +50,11 @@ class TextSource(RowSource):
         text_format: TextFormat,
         na_values: Collection[str],
     ):
-        """Finds the blocks; raises DataError if a quote is not closed."""
+        """Finds the blocks; raises DataError if quotes are wrong or unclear."""
         self.path = path
         self.format = text_format
-        self._names = frozenset(text_format.columns)
+        names = text_format.columns
+        self._places = {name: i for i, name in enumerate(names) if name}
         self.partitions = partitions_of(path)
         self._na_values = list(na_values)
         self._opened = tf.io.gfile.stat(as_input(path))
@@ -58,11 +62,11 @@ class TextSource(RowSource):
         with reading(path):
             index = gen_ops.lodestar_index_text(
                 filename=path,
-                block_bytes=max(
-                    _BLOCK_BYTES, _COLUMN_BYTES * len(text_format.columns)
-                ),
+                block_bytes=max(_BLOCK_BYTES, _COLUMN_BYTES * len(names)),
                 delimiter=text_format.delimiter[0],
                 quote=text_format.quote,
+                skip_lines=text_format.skip_lines,
+                num_fields=0 if text_format.spans_lines else len(names),
             )
         self._offsets = index.offsets.numpy()
         records = index.records.numpy()
@@ -70,9 +74,7 @@ class TextSource(RowSource):
         if text_format.has_header and len(records):
             records[0] -= 1
         self.row_groups = tuple(records.tolist())
-        self.schema = pa.schema(
-            [(name, pa.string()) for name in text_format.columns]
-        )
+        self.schema = pa.schema([(name, pa.string()) for name in names if name])
         self._blocks = FileBlocks(path, self._offsets, self._opened)
         # Number columns that Arrow's CSV reader failed to convert. Our decoder
         # accepts more forms, and reports bad values.
@@ -119,7 +121,7 @@ class TextSource(RowSource):
         """
         name = binding.source
         if name in self.types:
-            return [name] if name in self._names else []
+            return [name] if name in self._places else []
         width = binding.column.num_values or 1
         pieces[name] = [f"{name}_{i}" for i in range(width)]
         for part in pieces[name]:
@@ -131,11 +133,8 @@ class TextSource(RowSource):
         self, group: int, data: bytes, wanted: dict[str, Any]
     ) -> tuple[Any, dict[int, str]]:
         rows = self.row_groups[group]
-        self._check_encoded(data, group)
-        delimiter = self.format.delimiter
-        if len(delimiter) > 1:
-            data = data.replace(delimiter.encode(), _UNIT_SEPARATOR)
-            delimiter = _UNIT_SEPARATOR.decode()
+        data, delimiter = self._with_short_delimiter(data)
+        data, bad = self._without_bad_bytes(data, group)
         uneven: list[Any] = []
 
         def on_uneven(row: Any) -> str:
@@ -143,10 +142,14 @@ class TextSource(RowSource):
             return "skip"
 
         header = self.format.has_header and group == 0
+        # Columns are named by their places, because names may be empty.
+        places = {name: str(self._places[name]) for name in wanted}
         while True:
             uneven.clear()
             types = {
-                name: pa.string() if name in self._as_text else arrow_type
+                places[name]: pa.string()
+                if name in self._as_text
+                else arrow_type
                 for name, arrow_type in wanted.items()
             }
             try:
@@ -155,7 +158,9 @@ class TextSource(RowSource):
                     pa.csv.ReadOptions(
                         use_threads=False,
                         block_size=max(len(data) + 1, 1 << 10),
-                        column_names=self.format.columns,
+                        column_names=[
+                            str(i) for i in range(len(self.format.columns))
+                        ],
                         skip_rows_after_names=int(header),
                         encoding=self.format.encoding,
                     ),
@@ -166,25 +171,31 @@ class TextSource(RowSource):
                         invalid_row_handler=on_uneven,
                     ),
                     pa.csv.ConvertOptions(
-                        include_columns=list(wanted)
-                        or [self.format.columns[0]],
+                        include_columns=list(types) or ["0"],
                         column_types=types,
                         null_values=self._na_values,
                         strings_can_be_null=False,
                         check_utf8=False,
                     ),
                 )
-                break
             except pa.ArrowInvalid as error:
                 self._note_failure(error, types)
-        bad: dict[int, str] = {}
+                continue
+            table = table.rename_columns([*wanted] or ["0"])
+            rounded = {name for name in wanted if _is_rounded(table[name])}
+            if not rounded:
+                break
+            self._as_text = {*self._as_text, *rounded}
+        parsed = np.arange(rows)
         if uneven:
-            bad = self._uneven_rows(data, delimiter, header)
-            kept = np.setdiff1d(np.arange(rows), list(bad), assume_unique=True)
-            if len(kept) == table.num_rows:
-                places = np.full(rows, -1)
-                places[kept] = np.arange(len(kept))
-                table = table.take(pa.array(places, mask=places < 0))
+            found = self._uneven_rows(data, delimiter, header)
+            bad |= found
+            parsed = np.setdiff1d(parsed, list(found), assume_unique=True)
+        if bad and len(parsed) == table.num_rows:
+            order = np.full(rows, -1)
+            order[parsed] = np.arange(len(parsed))
+            order[list(bad)] = -1
+            table = table.take(pa.array(order, mask=order < 0))
         if table.num_rows != rows:
             raise DataError(
                 f"{self.path}: found {table.num_rows} records in the bytes "
@@ -193,35 +204,68 @@ class TextSource(RowSource):
             )
         return table, bad
 
+    def _with_short_delimiter(self, data: bytes) -> tuple[bytes, str]:
+        """Returns a block whose delimiter is one character, and the delimiter."""
+        delimiter = self.format.delimiter
+        if len(delimiter) == 1:
+            return data, delimiter
+        data = data.replace(delimiter.encode(), _UNIT_SEPARATOR)
+        return data, _UNIT_SEPARATOR.decode()
+
     def _note_failure(self, error: Exception, types: dict[str, Any]) -> None:
         """Reads a column that cannot be converted as strings from now on."""
         text = describe_error(error)
         match = _FAILED_COLUMN.search(text)
         if match is not None:
-            name = self.format.columns[int(match[1])]
-            if types.get(name) != pa.string():
+            place = match[1]
+            if types.get(place) != pa.string():
+                name = self.format.columns[int(place)]
                 self._as_text = {*self._as_text, name}
                 return
         raise DataError(f"{self.path}: {text}") from error
 
-    def _check_encoded(self, data: bytes, group: int) -> None:
-        """Raises DataError if a block is not valid in the file's encoding."""
-        if (place := data.find(b"\0")) >= 0:
-            line = self._first_line(group) + _num_lines(data[:place])
-            raise DataError(
-                f"{self.path}: line {line}: is not text: found a NUL byte"
-            )
-        if data.isascii():
-            return
+    def _without_bad_bytes(
+        self, data: bytes, group: int
+    ) -> tuple[bytes, dict[int, str]]:
+        """Returns errors of rows with bytes that are not text, and a block.
+
+        The block is the same, except that those rows have other values.
+        """
+        if b"\0" not in data and self._is_encoded(data):
+            return data, {}
+        kept = {*b"\r\n", *self.format.quote.encode()}
+        kept.update(self._with_short_delimiter(b"")[1].encode())
+        blank = bytes(i if i in kept else ord("0") for i in range(256))
+        lines = _LINE_ENDS.split(data)
+        row_lines = self._record_lines(group)
+        first = self._first_line(group)
+        bad: dict[int, str] = {}
+        for i, line in enumerate(lines):
+            text = self._bad_byte(line)
+            if text is None:
+                continue
+            row = bisect.bisect_right(row_lines, first + i) - 1
+            if row < 0:
+                raise DataError(f"{self.path}: line {first + i}: {text}")
+            bad.setdefault(row, text)
+            lines[i] = line.translate(blank)
+        return b"".join(lines), bad
+
+    def _is_encoded(self, data: bytes) -> bool:
+        return data.isascii() or self._bad_byte(data) is None
+
+    def _bad_byte(self, data: bytes) -> str | None:
+        """Returns the error of the first byte that is not text."""
+        if b"\0" in data:
+            return "is not text: found a NUL byte"
         try:
             data.decode(self.format.encoding)
         except UnicodeDecodeError as error:
-            line = self._first_line(group) + _num_lines(data[: error.start])
-            raise DataError(
-                f"{self.path}: line {line}: found the byte "
-                f"0x{data[error.start]:02x}, which is not "
+            return (
+                f"found the byte 0x{data[error.start]:02x}, which is not "
                 f"{self.format.encoding}; give `encoding`, e.g. 'latin-1'"
-            ) from error
+            )
+        return None
 
     def _uneven_rows(
         self, data: bytes, delimiter: str, header: bool
@@ -245,16 +289,13 @@ class TextSource(RowSource):
         return csv.reader(
             io.StringIO(text.removeprefix("\ufeff"), newline=""),
             delimiter=delimiter,
+            quotechar=self.format.quote or None,
             quoting=csv.QUOTE_MINIMAL if self.format.quote else csv.QUOTE_NONE,
         )
 
     def _record_lines(self, group: int) -> list[int]:
         """Returns the line number of each row of a block."""
-        data = self._blocks.read(group)
-        delimiter = self.format.delimiter
-        if len(delimiter) > 1:
-            data = data.replace(delimiter.encode(), _UNIT_SEPARATOR)
-            delimiter = _UNIT_SEPARATOR.decode()
+        data, delimiter = self._with_short_delimiter(self._blocks.read(group))
         before = self._first_line(group) - 1
         lines = []
         ended = 0
@@ -266,7 +307,8 @@ class TextSource(RowSource):
         return lines[1:] if self.format.has_header and group == 0 else lines
 
     def _first_line(self, group: int) -> int:
-        return 1 + sum(_num_lines(self._blocks.read(i)) for i in range(group))
+        before = sum(_num_lines(self._blocks.read(i)) for i in range(group))
+        return 1 + self.format.skip_lines + before
 
 
 def _num_lines(data: bytes) -> int:
@@ -280,6 +322,14 @@ def _type_of(column: Column) -> Any:
     if column.dtype == "float":
         return pa.float64()
     return pa.int64() if column.encoding == "int" else pa.string()
+
+
+def _is_rounded(column: Any) -> bool:
+    """Returns whether a column holds floats that may be rounded integers."""
+    return pa.types.is_floating(column.type) and any(
+        may_be_rounded(chunk.fill_null(0).to_numpy(zero_copy_only=False))
+        for chunk in column.chunks
+    )
 
 
 def _side_by_side(table: Any, names: Sequence[str]) -> Any:

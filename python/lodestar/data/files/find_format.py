@@ -187,15 +187,19 @@ def _is_norm(head: bytes) -> bool:
 
 
 def _is_example(head: bytes) -> bool:
-    """Returns whether the first TFRecord is a tf.Example."""
+    """Returns whether the first TFRecord is a tf.Example or SequenceExample."""
     length = int.from_bytes(head[:8], "little")
     record = head[_RECORD_HEAD_BYTES:][:length]
-    if not 0 < length < _MAX_RECORD or record[:1] != b"\n":
+    if not 0 < length < _MAX_RECORD or record[:1] not in (
+        b"\n",
+        b"\x12",
+    ):
         return False
     if len(record) < length:  # longer than the head
         return len(head) == _HEAD_BYTES
     try:
-        tf.train.Example.FromString(record)
+        # The features of a tf.Example are the context of a SequenceExample.
+        tf.train.SequenceExample.FromString(record)
     except DecodeError:
         return False
     return True
@@ -251,7 +255,7 @@ def _text_format(head: bytes) -> str | None:
     if is_numbers and (_is_multislot(words) or not _is_delimited(text)):
         return "multislot" if words[0].isdigit() else None
     if _is_delimited(text):
-        return "tsv" if "\t" in text and "," not in text else "csv"
+        return "csv"
     return None
 
 

@@ -10,13 +10,12 @@ import tensorflow as tf
 from lodestar._errors import DataError
 from lodestar._typing import StrPath
 from lodestar.data.arrow.csv_writer import CsvWriter
+from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.data.example.example_dataset import ExampleDataset
-from lodestar.data.example.example_writer import ExampleWriter
-from lodestar.data.example.sample_table import infer_examples
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import Schema
+from lodestar.data.schema.infer import Wanted
+from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
@@ -41,12 +40,10 @@ class Format:
         name: Name of the format.
         suffixes: File name suffixes; the first is the preferred one.
         make: Takes (path, schema, **options); returns a `SampleWriter`.
-        dataset: Takes (paths, schema, batch_size, **options); None for formats
-            that Arrow reads.
+        dataset: Takes (paths, schema, batch_size, **options). None for formats
+            that Arrow reads, whose schema can be inferred.
         reads: Names of the reading options.
         writes: Names of the writing options.
-        infer: Takes (paths, label=, categorical=, numeric=, na_values=); returns
-            the inferred schema. None if files do not describe their columns.
         listed: Whether HugeCTR reads several such files through a file list.
     """
 
@@ -56,19 +53,13 @@ class Format:
     dataset: Callable[..., tf.data.Dataset] | None = None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    infer: Callable[..., Schema] | None = None
     listed: bool = False
-
-    @property
-    def finds_schema(self) -> bool:
-        """Whether files without a schema file can be read."""
-        return self.dataset is None or self.infer is not None
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
 # Options that replace a schema.
-INFERRED = ("label", "categorical", "numeric", "na_values")
-_TEXT = (*INFERRED, "columns", "delimiter", "encoding")
+INFERRED = Wanted._fields
+_TEXT = (*INFERRED, *TEXT_OPTIONS)
 
 FORMATS = {
     f.name: f
@@ -118,9 +109,7 @@ FORMATS = {
             "tfrecord",
             (".tfrecord", ".tfrecords"),
             ExampleWriter,
-            dataset=ExampleDataset,
             reads=INFERRED,
-            infer=infer_examples,
         ),
         Format(
             "csv",

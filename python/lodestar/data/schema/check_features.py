@@ -42,7 +42,7 @@ def check(columns: Iterable[Column], features: Mapping[str, Any]) -> None:
             "`features` must map column names to tensors, got a "
             f"{type(features).__name__}."
         )
-    columns = [c for c in columns if c.used and c.kind != "label"]
+    columns = [c for c in columns if c.used and c.is_feature]
     problems = []
     missing = [c.name for c in columns if c.name not in features]
     if missing:

@@ -11,7 +11,9 @@ from lodestar._checks import is_number
 _MAX_VALUES = 2**31 - 1
 _MAX_DEPTH = 2
 _MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
-KINDS = ("label", "dense", "sparse", "one_hot")
+KINDS = ("label", "sample_weight", "dense", "sparse", "one_hot")
+# Kinds that are not features.
+TARGETS = ("label", "sample_weight")
 DTYPES = ("uint64", "float")
 ENCODINGS = ("int", "hash", "hex")
 UNITS = ("s", "ms", "us", "ns", "D")
@@ -28,8 +30,10 @@ class Column:
     Attributes:
         name: Name of the column, and of the feature in a dataset. A struct field
             is named by its dotted path, e.g. `"user.id"`.
-        kind: `"label"`, `"dense"`, `"sparse"` or `"one_hot"`.
+        kind: `"label"`, `"sample_weight"`, `"dense"`, `"sparse"` or `"one_hot"`.
         dtype: `"uint64"` (64-bit ids, int64 in tensors) or `"float"` (float32).
+            A fraction is rounded to float32. A number of 2^24 or more that float32
+            does not hold, such as 16777217, is an error unless it is `rounded`.
         shape: Dense columns: the shape of one example. At most one dim may be
             -1. Its size must be equal within a batch, and may be 0.
         size: One-hot columns: number of ids; the ids are 0 to `size - 1`.
@@ -38,24 +42,34 @@ class Column:
         used: False for a column that is checked, but is not a feature.
         weights_of: Sparse float columns: the id column that this column holds
             weights for, one per id.
+        rounded: Float columns and labels, which are float32 in batches: whether to
+            round numbers of 2^24 or more that float32 does not hold.
         encoding: Sparse id columns: how to convert a value to an id. `"int"`: the
             value is an integer, stored as any integer dtype, string, category or
             whole float. uint64 values keep their bits. `"hash"`: the id is
             `lodestar.hash_ids(text, column=hash_as or name)`; integers are
-            hashed as decimal strings. `"hex"`: the value is a hexadecimal
+            hashed as decimal strings, so another spelling of an integer, such as
+            `"007"` or `"7.0"`, is an error. `"hex"`: the value is a hexadecimal
             string. Whitespace around strings is ignored.
         hash_as: With `"hash"`: the column name to hash along with each string.
             Columns that share a table must share it. Defaults to `name`.
+        strings_only: With `"hash"`: whether all values are strings, which are
+            hashed as they are, `"007"` too. Numbers are errors then, as a reader
+            may have removed their leading zeros.
         fill_value: The replacement for nulls and strings in `Schema.na_values`.
             Dense columns: a number; None means 0. Sparse columns: None, for no
-            value. `"error"`: raise an error that names the row. Labels and
-            one-hot columns always raise it.
+            value. `"error"`: raise an error that names the row. Labels, sample
+            weights and one-hot columns always raise it.
         separator: Splits a string into several values, e.g. `"|"`; `"json"`
             reads a JSON list, e.g. `"[27, 9]"`. None reads one value, or in CSV
             columns with a variable number of values, splits at spaces.
         unit: `"s"`, `"ms"`, `"us"`, `"ns"` or `"D"`: dates and timestamps are
-            read as an integer number of these since 1970-01-01 (UTC).
-        positive: Labels: the string that means 1; any other string means 0.
+            read as an integer, the number of whole units since 1970-01-01 (UTC).
+        positive: Labels: the strings that mean 1. Needs `negative`.
+        negative: Labels: the strings that mean 0. Any string that is neither
+            positive nor negative is an error.
+        optional: Labels: whether the label may be missing. A batch then also has
+            sample weights, 0 for the missing labels. `dtype` must be `"float"`.
         depth: Sparse columns: 2 for a list of lists, a RaggedTensor
             `[batch, None, None]`.
         why: The reason for the column's type. Not compared.
@@ -70,12 +84,16 @@ class Column:
     binary: bool = True
     used: bool = True
     weights_of: str | None = None
+    rounded: bool = False
     encoding: str = "int"
     hash_as: str | None = None
+    strings_only: bool = False
     fill_value: float | str | None = None
     separator: str | None = None
     unit: str | None = None
-    positive: str | None = None
+    positive: tuple[str, ...] = ()
+    negative: tuple[str, ...] = ()
+    optional: bool = False
     depth: int = 1
     why: str = dataclasses.field(default="declared", compare=False)
 
@@ -116,9 +134,19 @@ class Column:
                 raise self._error(
                     f"`{field}` must be one of {allowed}, got {value!r}."
                 )
-        if self.kind == "one_hot" and self.dtype != "uint64":
-            raise self._error("a one-hot column has the dtype 'uint64'.")
-        for field in ("hash_as", "separator", "positive"):
+        for kind, dtype in (("one_hot", "uint64"), ("sample_weight", "float")):
+            if self.kind == kind and self.dtype != dtype:
+                raise self._error(
+                    f"a {kind} column has the dtype {dtype!r}, got "
+                    f"{self.dtype!r}."
+                )
+        for field in ("rounded", "strings_only", "optional"):
+            if not isinstance(getattr(self, field), bool):
+                raise self._error(
+                    f"`{field}` must be True or False, got "
+                    f"{getattr(self, field)!r}."
+                )
+        for field in ("hash_as", "separator"):
             value = getattr(self, field)
             if value is not None and (not isinstance(value, str) or not value):
                 raise self._error(
@@ -172,10 +200,14 @@ class Column:
             raise self._error(
                 f"only a sparse id column has the encoding {self.encoding!r}."
             )
-        if self.hash_as is not None and self.encoding != "hash":
-            raise self._error("`hash_as` needs the encoding 'hash'.")
-        if self.positive is not None and self.kind != "label":
-            raise self._error("only a label has a `positive` value.")
+        for field in ("hash_as", "strings_only"):
+            if getattr(self, field) and self.encoding != "hash":
+                raise self._error(f"`{field}` needs the encoding 'hash'.")
+        if self.rounded and self.dtype != "float" and self.kind != "label":
+            raise self._error(
+                "only a float column or a label can be `rounded`."
+            )
+        self._check_label()
         for field in ("separator", "unit"):
             if getattr(self, field) is not None and self.kind not in (
                 "sparse",
@@ -195,9 +227,41 @@ class Column:
             )
         self._check_fill_value()
 
+    def _check_label(self) -> None:
+        for field in ("positive", "negative"):
+            found = getattr(self, field)
+            texts = (found,) if isinstance(found, str) else found
+            if not isinstance(texts, (tuple, list)) or not all(
+                isinstance(text, str) and text for text in texts
+            ):
+                raise self._error(
+                    f"`{field}` must be a non-empty string or a list of them, "
+                    f"got {found!r}."
+                )
+            object.__setattr__(self, field, tuple(texts))
+        for field in ("positive", "negative", "optional"):
+            if getattr(self, field) and self.kind != "label":
+                raise self._error(f"only a label can have `{field}`.")
+        both = set(self.positive) & set(self.negative)
+        if both:
+            raise self._error(
+                f"{sorted(both)[0]!r} is both `positive` and `negative`."
+            )
+        if bool(self.positive) != bool(self.negative):
+            raise self._error(
+                "`positive` and `negative` need each other: the strings that "
+                "mean 1, and those that mean 0, e.g. positive='yes', "
+                "negative='no'."
+            )
+        if self.optional and self.dtype != "float":
+            raise self._error(
+                "an `optional` label has the dtype 'float', got "
+                f"{self.dtype!r}."
+            )
+
     def _check_fill_value(self) -> None:
         fill: Any = self.fill_value
-        if fill == ERROR and self.kind in ("label", "one_hot"):
+        if fill == ERROR and self.kind in (*TARGETS, "one_hot"):
             object.__setattr__(self, "fill_value", None)  # always an error
             return
         if fill is None or fill == ERROR:
@@ -218,16 +282,28 @@ class Column:
 
     @classmethod
     def label(
-        cls, name: str, *, dtype: str = "uint64", **options: Any
+        cls, name: str, *, dtype: str | None = None, **options: Any
     ) -> "Column":
         """Returns a label: one value per example, 0 or 1 unless `binary=False`.
 
         Args:
             name: Name of the column.
-            dtype: `"uint64"` or `"float"`.
+            dtype: `"uint64"` or `"float"`, the default of an `optional` label.
             **options: Other attributes of a `Column`.
         """
+        if dtype is None:
+            dtype = "float" if options.get("optional") else "uint64"
         return cls(name, "label", dtype=dtype, **options)
+
+    @classmethod
+    def sample_weight(cls, name: str, **options: Any) -> "Column":
+        """Returns a column of the weight of each example in the loss.
+
+        Args:
+            name: Name of the column.
+            **options: Other attributes of a `Column`.
+        """
+        return cls(name, "sample_weight", dtype="float", **options)
 
     @classmethod
     def dense(
@@ -298,17 +374,29 @@ class Column:
         return self.kind == "sparse" and self.dtype == "uint64"
 
     @property
+    def is_feature(self) -> bool:
+        """Whether models read the column; labels and weights are targets."""
+        return self.kind not in TARGETS
+
+    @property
     def missing_is_error(self) -> bool:
         """Whether a missing value is an error."""
-        return self.fill_value == ERROR or self.kind in ("label", "one_hot")
+        if self.kind in (*TARGETS, "one_hot"):
+            return not self.optional
+        return self.fill_value == ERROR
 
     def describe(self) -> str:
         """Returns a short description of the column."""
         used = "" if self.used else "unused "
         if self.kind == "label":
             what = "binary label" if self.binary else "label"
-            if self.positive is not None:
-                what += f", 1 for {self.positive!r}"
+            if self.positive:
+                what += f", 1 for {_alternatives(self.positive)}"
+                what += f", 0 for {_alternatives(self.negative)}"
+            if self.optional:
+                what += ", optional"
+        elif self.kind == "sample_weight":
+            what = "sample weight"
         elif self.kind == "one_hot":
             what = f"one-hot vector of {self.size}"
         elif self.kind == "dense":
@@ -319,11 +407,18 @@ class Column:
             what = "ids" if self.holds_ids else "floats"
             if self.encoding != "int":
                 what += f", {self.encoding}"
+            if self.strings_only:
+                what += " of strings"
             if self.weights_of is not None:
                 what = f"weights of {self.weights_of!r}"
             if self.depth > 1:
                 what += ", lists of lists"
         return used + what
+
+
+def _alternatives(texts: tuple[str, ...]) -> str:
+    shown = " or ".join(map(repr, texts[:3]))
+    return shown if len(texts) < 4 else f"{shown} and {len(texts) - 3} others"
 
 
 def _shown(shape: Any) -> str:

@@ -14,32 +14,28 @@ Feature: TypeAlias = tf.io.FixedLenFeature | tf.io.RaggedFeature
 def features_of_schema(columns: Iterable[Column]) -> dict[str, Feature]:
     """Returns the feature specs of used columns; see `Schema.example_features`."""
     return {
-        column.name: feature_of(column, type_of(column))
-        for column in columns
-        if column.used
+        column.name: _feature_of(column) for column in columns if column.used
     }
 
 
-def type_of(column: Column) -> tf.DType:
+def _type_of(column: Column) -> tf.DType:
     """Returns the stored dtype of a column's values.
 
     string if the values are converted, otherwise the dtype of the column.
     """
-    if column.encoding != "int" or column.positive is not None:
+    if column.encoding != "int" or column.positive:
         return tf.string
     return tf.float32 if column.dtype == "float" else tf.int64
 
 
-def feature_of(column: Column, dtype: tf.DType) -> Feature:
-    """Returns the feature spec that parses the values of a column.
-
-    If `dtype`, of the records, differs from `type_of`, the feature is ragged,
-    because missing values have no such dtype.
-    """
-    if column.num_values is None or dtype != type_of(column):
+def _feature_of(column: Column) -> Feature:
+    """Returns the feature spec that parses the values of a column."""
+    dtype = _type_of(column)
+    if column.num_values is None:
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-    shape = [1] if column.kind == "label" else list(column.shape)
+    shape = list(column.shape) if column.is_feature else [1]
     if column.missing_is_error:
         return tf.io.FixedLenFeature(shape, dtype)
-    default = np.full(shape, column.fill_value or 0, dtype.as_numpy_dtype)
+    fill = np.nan if column.optional else column.fill_value or 0
+    default = np.full(shape, fill, dtype.as_numpy_dtype)
     return tf.io.FixedLenFeature(shape, dtype, default)

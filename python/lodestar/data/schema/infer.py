@@ -1,7 +1,5 @@
 """Infers a schema from the first rows of any source."""
 
-import json
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +17,8 @@ from lodestar.data.schema.arrow_types import (
     without_views,
 )
 from lodestar.data.schema.column import JSON, Column
+from lodestar.data.schema.domain import to_float32
+from lodestar.data.schema.json_text import json_texts, parse_json
 from lodestar.data.schema.schema import NA_VALUES, Schema
 
 types = pa.types
@@ -26,112 +26,177 @@ types = pa.types
 SAMPLE_ROWS = 100_000
 SAMPLE_CELLS = 20_000_000
 LEAST_ROWS = 1_000
-# With fewer rows, numbers and ids cannot be told apart.
-_ENOUGH_ROWS = 1_000
-# Ages, hours and percentages have fewer distinct integers.
+# With more distinct integers, the suggested call names a column as ids.
 _MANY = 128
-# Ids that occur about this often are worth an embedding.
-_OFTEN = 4
-# From this fraction of numbers on, strings that are not numbers are suspicious.
-_MOSTLY = 0.9
-_ID_NAME = re.compile(
-    r"(.*[\W_])?ids?|.*[a-z]I[dD]s?|.*[A-Z]ID|I[dD]s?|.*[\W_]I[dD]s?"
-)
-_INTEGER = r"^\s*[+-]?[0-9]+(\.0*)?\s*$"
-_CODE = r"^\s*[+-]?0[0-9]"
+# A schema lists the values of a label.
+_MOST_LABELS = 100
+_INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
+_NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf(inity)?)$"
+_CODE = r"^[+-]?0[0-9]"
+# Digits without a letter that are no number, such as 2,50 or 2026-01-31, values
+# around a bar, and lists as Python writes them.
+_ODD = r"^[^\pL]*[0-9][^\pL]*$|\||^[\[({].*[\])}]$"
 _LABEL = "label"
 _SHOWN = 3
-_NEEDS_UNIT = "needs a unit,"
 
 
 class _Guess(NamedTuple):
-    """An inferred kind, the reason, and `Column` options. Kind None: unclear."""
+    """An inferred kind, the reason, and `Column` options."""
 
-    kind: str | None
+    kind: str
     why: str
     options: Mapping[str, Any] = {}
+
+
+class _Doubt(Exception):
+    """The values of a column leave several meanings.
+
+    Its text describes what was seen. `option` is the option that a call to paste
+    names the column in.
+    """
+
+    def __init__(self, seen: str, option: str):
+        super().__init__(seen)
+        self.option = option
+
+
+class Wanted(NamedTuple):
+    """What a caller declares of columns to infer.
+
+    Attributes:
+        label: `COLUMN` or `COLUMN=POSITIVE`.
+        categorical: Names of id columns.
+        numeric: Names of number columns.
+        ignore: Names of columns to leave out.
+        sample_weight: Name of the column of sample weights.
+        declare: Columns that are taken as they are.
+        na_values: Strings that mean missing. None: the default.
+    """
+
+    label: str | None = None
+    categorical: Collection[str] = ()
+    numeric: Collection[str] = ()
+    ignore: Collection[str] = ()
+    sample_weight: str | None = None
+    declare: Collection[Column] = ()
+    na_values: Collection[str] | None = None
+
+    def names(self) -> list[str]:
+        """Returns the names of the columns that must exist."""
+        single = (self.label, self.sample_weight)
+        return [
+            *(name for name in single if name is not None),
+            *(column.name for column in self.declare),
+            *self.categorical,
+            *self.numeric,
+            *self.ignore,
+        ]
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that are set."""
+        return [
+            name
+            for name, value in self._asdict().items()
+            if value is not None and (name == "na_values" or value)
+        ]
+
+
+class Inferred(NamedTuple):
+    """An inferred schema, and notes on it for the user."""
+
+    schema: Schema
+    notes: list[str]
 
 
 def infer_schema(
     table: Any,
     where: str,
-    *,
-    label: str | None = None,
-    categorical: Collection[str] = (),
-    numeric: Collection[str] = (),
-    na_values: Collection[str] | None = None,
+    wanted: Wanted,
     partitions: Collection[str] = (),
-) -> Schema:
+) -> Inferred:
     """Infers the kind of each column from the first rows.
 
-    The rules, in this order; a column that no rule decides is an error:
+    A kind is inferred only if the values leave one meaning:
 
     - the label is the column named by `label`, else `"label"`;
-    - strings that are not numbers, categories and partition columns: ids;
-    - booleans, fractions and lists of them: numbers (dense, or sparse floats
-      if the list length varies);
-    - lists of integers or strings: ids;
-    - integers of any dtype or as strings, and whole floats with missing values:
-      ids if the column has an id-like name ("user_id", "itemId"), leading zeros,
-      more than 15 digits, or more than 128 distinct values that occur at least 4
-      times on average; numbers if some are negative, most are 0, or at least
-      1,000 rows do not look like ids. With fewer rows, they are undecided.
+    - strings that are not numbers, categories and partition columns are ids;
+    - booleans and fractions are numbers, as are lists of them (dense, or sparse
+      floats if the list length varies).
 
-    An id column has `encoding="int"` if all its values are integers, and `"hash"`
-    otherwise.
+    Integers, in any dtype and as strings, may be ids or numbers. Such a column, and
+    any other with several meanings, is an error unless `wanted` names it. An id
+    column has `encoding="int"` if all its values are integers, and `"hash"`, of
+    strings only, otherwise. A column of a type that cannot be read is left out.
 
     The columns of `table`, a `pyarrow.Table` of the first rows, may be named by
     dotted paths. `where` is the name of the source in errors. Raises DataError, with
-    the unclear columns and the options to set, if a column is unknown, occurs twice
-    or is unclear.
+    all columns in doubt and a call that declares them, if a column is unknown,
+    occurs twice or is in doubt.
     """
-    na_values = NA_VALUES if na_values is None else na_values
+    na_values = NA_VALUES if wanted.na_values is None else wanted.na_values
     names = table.schema.names
-    label, positive = _label(where, names, label)
-    _check_names(where, names, label, categorical, numeric)
+    label, positive = _label(where, names, wanted)
+    wanted = wanted._replace(label=label)
+    _check_names(where, names, wanted)
     rows = table.num_rows
+    declared = {column.name: column for column in wanted.declare}
     columns: list[Column] = []
-    unclear: list[tuple[str, str]] = []
+    doubts: dict[str, _Doubt] = {}
+    unread: list[str] = []
     for name in names:
+        if name in wanted.ignore:
+            continue
+        if name in declared:
+            columns.append(declared[name])
+            continue
         sample = _Sample(name, table.column(name), na_values)
+        why = ""
         try:
             if name == label:
-                guess = sample.label(where, positive)
-            elif name in categorical:
+                guess = sample.label(positive)
+            elif name == wanted.sample_weight:
+                guess = _Guess("sample_weight", "named in `sample_weight`")
+            elif name in wanted.categorical:
                 guess = sample.ids("named in `categorical`")
-            elif name in numeric:
+            elif name in wanted.numeric:
                 guess = sample.numbers("named in `numeric`")
+            elif not sample.is_readable:
+                unread.append(f"{name!r} ({sample.type})")
+                continue
             elif name in partitions:
                 guess = sample.ids("a partition column")
             else:
                 guess = sample.guess()
+        except _Doubt as doubt:
+            doubts[name] = doubt
+            continue
         except DataError as error:
             raise DataError(f"{where}: column {name!r}: {error}") from error
-        if guess.kind is None:
-            unclear.append((name, guess.why))
-            continue
         why = guess.why
-        if name not in (*categorical, *numeric):
+        if name not in (
+            *wanted.categorical,
+            *wanted.numeric,
+            wanted.sample_weight,
+        ):
             why += f" ({rows} rows of {where})"
-        columns.append(
-            Column(
-                name,
-                guess.kind,
-                why=why,
-                **{
-                    "dtype": "float" if guess.kind == "dense" else "uint64",
-                    **({"shape": (1,)} if guess.kind == "dense" else {}),
-                    **guess.options,
-                },
-            )
-        )
-    if unclear:
-        raise DataError(_unclear_text(where, rows, unclear))
+        options = {"dtype": "float", **guess.options}
+        columns.append(Column(name, guess.kind, why=why, **options))
+    if doubts:
+        raise DataError(_doubts_text(where, rows, doubts, wanted))
     if not columns:
         raise DataError(f"{where}: has no columns")
-    # The label comes first, as in every format.
-    columns.sort(key=lambda column: column.kind != "label")
-    return Schema(columns, na_values=na_values)
+    # Targets come first, as in every format.
+    columns.sort(key=lambda column: column.is_feature)
+    notes = []
+    if all(column.kind != "label" for column in columns):
+        notes.append(
+            "No label is declared, so batches have only features: pass "
+            "`label='COLUMN'` to train."
+        )
+    if unread:
+        notes.append(f"Not read, for their types: {', '.join(unread)}.")
+    return Inferred(Schema(columns, na_values=na_values), notes)
 
 
 def parse_label(text: str) -> tuple[str, str | None]:
@@ -153,64 +218,64 @@ def parse_label(text: str) -> tuple[str, str | None]:
 
 
 def _label(
-    where: str, names: list[str], label: str | None
+    where: str, names: list[str], wanted: Wanted
 ) -> tuple[str | None, str | None]:
     """Returns the label column or None, and its positive value."""
+    label = wanted.label
     if label is None:
-        return (_LABEL if _LABEL in names else None), None
+        is_free = _LABEL in names and _LABEL not in wanted.names()
+        return (_LABEL if is_free else None), None
     if label in names:  # a name may contain "="
         return label, None
-    column, positive = parse_label(label)
-    _check_known(where, names, column)
-    return column, positive
+    return parse_label(label)
 
 
-def _check_known(where: str, names: list[str], name: str) -> None:
-    if name not in names:
-        raise DataError(
-            f"{where}: has no column {name!r}; its columns are "
-            f"{', '.join(names[:50]) or 'none'}"
-        )
-
-
-def _check_names(
-    where: str,
-    names: list[str],
-    label: str | None,
-    categorical: Collection[str],
-    numeric: Collection[str],
-) -> None:
-    counts: dict[str, int] = {}
+def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
     for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    for name, count in counts.items():
-        if count > 1:
-            raise DataError(f"{where}: {count} columns are named {name!r}")
-    for name in (*categorical, *numeric):
-        _check_known(where, names, name)
-        if name == label:
-            raise DataError(f"{where}: column {name!r} is the label")
-        if name in categorical and name in numeric:
+        if names.count(name) > 1:
             raise DataError(
-                f"{where}: column {name!r} is in both `categorical` and "
-                "`numeric`"
+                f"{where}: {names.count(name)} columns are named {name!r}"
+            )
+    given = wanted.names()
+    for name in given:
+        if name not in names:
+            raise DataError(
+                f"{where}: has no column {name!r}; its columns are "
+                f"{', '.join(names[:50]) or 'none'}"
+            )
+        if given.count(name) > 1:
+            places = [
+                f"`{field}`"
+                for field in Wanted._fields
+                if name in Wanted(**{field: getattr(wanted, field)}).names()
+            ]
+            raise DataError(
+                f"{where}: column {name!r} is declared twice, in "
+                f"{' and '.join(places)}"
             )
 
 
-def _unclear_text(where: str, rows: int, unclear: list[tuple[str, str]]) -> str:
-    listed = "; ".join(f"{name!r}: {why}" for name, why in unclear[:20])
-    more = ", ..." if len(unclear) > 20 else ""
-    names = [name for name, why in unclear if _NEEDS_UNIT not in why]
-    advice = "Give a `schema`"
-    if names:
-        advice = (
-            f"Name {'them' if names[1:] else 'it'} in `categorical` (ids) or "
-            f"`numeric`, e.g. categorical={names[:3]}, or give a `schema`"
-        )
-    return (
-        f"{where}: {rows} rows do not show what "
-        f"{'these columns are' if unclear[1:] else 'a column is'}: {listed}"
-        f"{more}. {advice}"
+def _doubts_text(
+    where: str, rows: int, doubts: Mapping[str, _Doubt], wanted: Wanted
+) -> str:
+    """Returns the error for all columns in doubt, which ends with a call."""
+    listed = [f"  {name!r}: {doubt}" for name, doubt in doubts.items()]
+    arguments = []
+    for option in ("categorical", "numeric", "ignore"):
+        given = list(getattr(wanted, option))
+        given += [n for n, doubt in doubts.items() if doubt.option == option]
+        if given:
+            arguments.append(f"{option}={given}")
+    return "\n".join(
+        [
+            f"{where}: {rows} rows leave several meanings for "
+            f"{'these columns' if len(doubts) > 1 else 'a column'}:",
+            *listed,
+            "Declare which are ids (`categorical`), which are numbers "
+            "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
+            "`Column` for anything else. For example:",
+            f"  open_dataset(..., {', '.join(arguments)})",
+        ]
     )
 
 
@@ -218,13 +283,14 @@ class _Sample:
     """The sampled values of a column."""
 
     def __init__(self, name: str, column: Any, na_values: Collection[str]):
+        self.type = column.type
         self._name = name
         self._na_values = na_values
-        self._type = column.type
         self._depth = 0
         self._width: int | None = 1
+        self._is_json = False
         arrays = [_plain(chunk) for chunk in column.chunks]
-        leaf = self._type
+        leaf = self.type
         while isinstance(leaf, pa.BaseExtensionType):
             leaf = leaf.storage_type
         while is_list(leaf):
@@ -255,197 +321,30 @@ class _Sample:
             # pandas writes missing values as NaN.
             is_nan = pc.is_nan(self._array)
             self._array = pc.if_else(is_nan, None, self._array)
-        self.count = len(self._array) - self._array.null_count
+        self._has_missing = self._array.null_count > 0
+        self._array = self._array.drop_null()
 
     def _drop_missing_text(self) -> None:
         na = pa.array(self._na_values, pa.large_string())
         array = pc.if_else(
             pc.is_in(self._array, value_set=na), None, self._array
         )
-        if not self._depth and _looks_like_json(array):
-            # Inspect the elements of JSON cells.
-            texts = [
-                None
-                if x is None
-                else x
-                if isinstance(x, str)
-                else json.dumps(x)
-                for text in array.drop_null().to_pylist()
-                for x in json.loads(text)
-            ]
-            self._is_json = True
-            array = pa.chunked_array([pa.array(texts, pa.large_string())])
-            self._depth, self._width = 1, None
+        if not self._depth:
+            lists = _json_lists(array.drop_null())
+            if lists is not None:
+                # Inspect the elements of JSON cells.
+                array = pa.chunked_array([lists])
+                self._is_json = True
+                self._depth, self._width = 1, None
         self._array = array
 
-    _is_json = False
-
-    def guess(self) -> _Guess:
-        """Returns the inferred kind."""
+    @property
+    def is_readable(self) -> bool:
+        """Whether values of the type can be read."""
         leaf = self._leaf
-        if is_time(leaf):
-            return _Guess(
-                None,
-                f"{leaf} {_NEEDS_UNIT} in a `schema`, e.g. "
-                f"Column.dense({self._name!r}, dtype='uint64', unit='D')",
-            )
-        if not self._is_readable():
-            raise DataError(f"found the type {self._type}, which is not read")
-        if self.count == 0:
-            return _Guess(None, "every value is missing")
-        if self._depth:
-            return self._guess_list()
-        if self._is_category:
-            return self.ids("a category")
-        if self._is_boolean():
-            return self.numbers("booleans")
-        if is_text(leaf):
-            return self._guess_text()
-        if types.is_floating(leaf) or types.is_decimal(leaf):
-            if not self._is_whole():
-                return self.numbers("numbers")
-            if not self._has_missing() and not _ID_NAME.fullmatch(self._name):
-                return self.numbers("floating-point numbers")
-        return self._guess_whole()
-
-    def label(self, where: str, positive: str | None) -> _Guess:
-        """Returns the inferred kind of label."""
-        if self._depth or not self._is_readable():
-            raise DataError(
-                f"found the type {self._type}, expected one number or string "
-                "per row for a label"
-            )
-        if positive is not None:
-            texts = self._texts()
-            wanted = pa.array([positive, f"{positive}."], pa.large_string())
-            if (
-                self.count
-                and not pc.any(pc.is_in(texts, value_set=wanted)).as_py()
-            ):
-                found = pc.unique(texts.drop_null()).to_pylist()[:5]
-                raise DataError(
-                    f"no label is {positive!r}; found "
-                    f"{', '.join(map(repr, found))}"
-                )
-            return _Guess(
-                "label", f"1 where it is {positive!r}", {"positive": positive}
-            )
-        if self.count == 0:
-            return _Guess("label", "without values", {"dtype": "float"})
-        if self._is_boolean():
-            return _Guess("label", "booleans")
-        numbers = self._numbers()
-        if numbers is None:
-            found = pc.unique(self._texts().drop_null()).to_pylist()[:_SHOWN]
-            raise DataError(
-                f"found text ({', '.join(map(repr, found))}), expected numbers, "
-                f"or `label`='{self._name}=POSITIVE' to say which text is 1"
-            )
-        if bool(np.isin(numbers, (0, 1)).all()):
-            return _Guess("label", "all labels are 0 or 1")
-        return _Guess("label", "numbers", {"dtype": "float", "binary": False})
-
-    def ids(self, why: str) -> _Guess:
-        """Returns a guess that the column holds ids."""
-        options: dict[str, Any] = {}
-        if self._depth > 1:
-            options["depth"] = self._depth
-        if self._is_json:
-            options["separator"] = JSON
-        if is_text(self._leaf) and not self._all_match(_INTEGER):
-            options["encoding"] = "hash"
-        elif is_text(self._leaf) and (
-            self._any_match(_CODE) or not self._fits()
-        ):
-            options["encoding"] = "hash"
-            why += ", with leading zeros or beyond 64 bits"
-        return _Guess("sparse", why, options)
-
-    def numbers(self, why: str) -> _Guess:
-        """Returns a guess that the column holds numbers."""
-        options: dict[str, Any] = {"dtype": "float"}
-        if self._is_json:
-            options["separator"] = JSON
-        if self._depth and (self._width is None or self._depth > 1):
-            if self._depth > 1:
-                options["depth"] = self._depth
-            return _Guess("sparse", why, options)
-        return _Guess("dense", why, {**options, "shape": (self._width or 1,)})
-
-    def _guess_list(self) -> _Guess:
-        if self._depth > 2:
-            raise DataError(
-                f"found the type {self._type}, expected at most lists of lists"
-            )
-        leaf = self._leaf
-        if types.is_boolean(leaf):
-            return self.numbers("lists of booleans")
-        if types.is_floating(leaf) or types.is_decimal(leaf):
-            return self.numbers("lists of numbers")
-        if self._is_json and not self._all_match(_INTEGER):
-            if self._numbers() is not None:
-                return self.numbers("JSON lists of numbers")
-        kind = "JSON lists" if self._is_json else "lists"
-        return self.ids(
-            f"{kind} of {'strings' if is_text(leaf) else 'integers'}"
-        )
-
-    def _guess_text(self) -> _Guess:
-        if self._all_match(_INTEGER):
-            if (
-                self._any_match(r"\.")
-                and not self._has_missing()
-                and not _ID_NAME.fullmatch(self._name)
-            ):
-                return self.numbers("numbers with a decimal point")
-            if self._any_match(_CODE):
-                return self.ids("integers with leading zeros")
-            if not self._fits():
-                return self.ids("integers beyond 64 bits")
-            return self._guess_whole()
-        if self._numbers() is not None:
-            return self.numbers("numbers")
-        share, odd = self._share_of_numbers()
-        if share >= _MOSTLY and self.count >= 10:
-            return _Guess(
-                None,
-                f"{share:.1%} of the values are numbers, but others are "
-                f"{', '.join(map(repr, odd))} (missing values are named by "
-                "`na_values`)",
-            )
-        return self.ids("text")
-
-    def _guess_whole(self) -> _Guess:
-        """Infers the kind of integers in any representation."""
-        if _ID_NAME.fullmatch(self._name):
-            return self.ids("integers with the name of an id")
-        numbers = self._whole_numbers()
-        count = len(numbers)
-        unique = np.unique(numbers)
-        distinct = len(unique)
-        if distinct and float(np.abs(unique.astype(np.float64)).max()) >= 1e15:
-            # These look like hashes, and floats cannot represent them.
-            return self.ids("integers of more than 15 digits")
-        if (unique < 0).any():
-            return self.numbers("integers, some of them negative")
-        if not (unique > 1).any():
-            return self.numbers("0 and 1")
-        if 2 * int((numbers == 0).sum()) > count:
-            return self.numbers("integers, most of them 0")
-        if distinct > _MANY and count >= _OFTEN * distinct:
-            return self.ids(
-                f"{distinct} distinct integers in {count} values: they recur"
-            )
-        if count < _ENOUGH_ROWS:
-            return _Guess(
-                None, f"{distinct} distinct integers in {count} values"
-            )
-        return self.numbers(f"{distinct} distinct integers in {count} values")
-
-    def _is_readable(self) -> bool:
-        leaf = self._leaf
-        return (
+        return self._depth < 3 and (
             is_text(leaf)
+            or is_time(leaf)
             or types.is_boolean(leaf)
             or types.is_integer(leaf)
             or types.is_floating(leaf)
@@ -453,13 +352,163 @@ class _Sample:
             or types.is_null(leaf)
         )
 
-    def _is_boolean(self) -> bool:
-        return types.is_boolean(self._leaf) or (
-            is_text(self._leaf) and self._all_match(r"(?i)^(true|false)$")
+    def guess(self) -> _Guess:
+        """Returns the inferred kind; raises _Doubt if there are several."""
+        leaf = self._leaf
+        of = "lists of " if self._depth else ""
+        if is_time(leaf):
+            raise _Doubt(
+                f"{leaf}, which needs a unit: declare=[Column.dense("
+                f"{self._name!r}, dtype='uint64', unit='D')]",
+                "ignore",
+            )
+        if not len(self._array):
+            raise _Doubt("every value is missing", "ignore")
+        if self._is_category:
+            return self.ids(f"{of}categories")
+        if self._is_boolean():
+            return self.numbers(f"{of}booleans")
+        if is_text(leaf):
+            text = self._guess_text(of)
+            if text is not None:
+                return text
+        lost = self._lost_number()
+        if lost is not None:
+            raise _Doubt(
+                f"{self._seen()}, of which float32 does not hold {lost}",
+                "categorical",
+            )
+        if self._whole():
+            few = len(pc.unique(self._array)) <= _MANY
+            is_number = few and not self._depth
+            raise _Doubt(
+                self._seen(), "numeric" if is_number else "categorical"
+            )
+        return self.numbers(f"{of}numbers")
+
+    def _guess_text(self, of: str) -> _Guess | None:
+        """Returns the kind of text; None if all of it is numbers."""
+        is_number = pc.match_substring_regex(self._array, _NUMBER)
+        if pc.all(is_number).as_py():
+            if self._any_match(_CODE) and self._whole():
+                return self.ids(f"{of}integers with leading zeros")
+            if self._whole() and not self._fits():
+                return self.ids(f"{of}integers beyond 64 bits")
+            return None
+        if pc.any(is_number).as_py():
+            odd = self._shown(pc.invert(is_number))
+            count = pc.sum(is_number).as_py()
+            raise _Doubt(
+                f"{count} of {len(self._array)} values are numbers, but others "
+                f"are {odd} (`na_values` names missing values)",
+                "categorical",
+            )
+        is_odd = pc.match_substring_regex(self._array, _ODD)
+        if pc.any(is_odd).as_py() and not self._depth:
+            raise _Doubt(
+                f"text such as {self._shown(is_odd)}: one value each, or "
+                "numbers, dates or lists in a form that must be declared",
+                "categorical",
+            )
+        return self.ids(f"{of}text")
+
+    def label(self, positive: str | None) -> _Guess:
+        """Returns the inferred kind of label."""
+        if self._depth or not self.is_readable or is_time(self._leaf):
+            raise DataError(
+                f"found the type {self.type}, expected one number or string "
+                "per row for a label"
+            )
+        if positive is not None:
+            return self._text_label(positive)
+        if not len(self._array):
+            return _Guess("label", "without values")
+        if self._is_boolean():
+            return _Guess("label", "booleans", {"dtype": "uint64"})
+        numbers = self._numbers()
+        if numbers is None:
+            raise DataError(
+                f"found text ({self._shown()}), expected numbers, or `label`="
+                f"'{self._name}=POSITIVE' to say which text is 1"
+            )
+        if bool(np.isin(numbers, (0, 1)).all()):
+            why = "all labels are 0 or 1"
+            return _Guess("label", why, {"dtype": "uint64"})
+        return _Guess("label", "numbers", {"binary": False})
+
+    def _text_label(self, positive: str) -> _Guess:
+        found = pc.unique(self._texts()).to_pylist()
+        others = sorted(set(found) - {positive})
+        if positive not in found and found:
+            raise DataError(
+                f"no label is {positive!r}; found {self._shown(None, 5)}"
+            )
+        if not 0 < len(others) <= _MOST_LABELS:
+            raise DataError(
+                f"has {len(others)} values besides {positive!r}, expected 1 to "
+                f"{_MOST_LABELS}; declare=[Column.label({self._name!r}, "
+                f"positive={positive!r}, negative=[...])] names those that "
+                "mean 0"
+            )
+        options = {"dtype": "uint64", "positive": positive, "negative": others}
+        return _Guess("label", f"1 where it is {positive!r}", options)
+
+    def ids(self, why: str) -> _Guess:
+        """Returns a guess that the column holds ids."""
+        options: dict[str, Any] = {"dtype": "uint64"}
+        if self._depth > 1:
+            options["depth"] = self._depth
+        if self._is_json:
+            options["separator"] = JSON
+        if is_text(self._leaf) and not (
+            self._whole() and self._fits() and not self._any_match(_CODE)
+        ):
+            options.update(encoding="hash", strings_only=True)
+        return _Guess("sparse", why, options)
+
+    def numbers(self, why: str) -> _Guess:
+        """Returns a guess that the column holds numbers."""
+        options: dict[str, Any] = {}
+        if self._is_json:
+            options["separator"] = JSON
+        if self._depth and (self._width is None or self._depth > 1):
+            if self._depth > 1:
+                options["depth"] = self._depth
+            return _Guess("sparse", why, options)
+        if self._has_missing:
+            why += ", missing ones are 0"
+        return _Guess("dense", why, {**options, "shape": (self._width or 1,)})
+
+    def _seen(self) -> str:
+        """Describes whole numbers."""
+        distinct = pc.unique(self._array)
+        shown = ", ".join(map(str, distinct[:_SHOWN].to_pylist()))
+        more = ", ..." if len(distinct) > _SHOWN else ""
+        of = " in lists" if self._depth else ""
+        return (
+            f"{len(distinct)} distinct whole numbers in {len(self._array)} "
+            f"values{of}: {shown}{more}"
         )
 
-    def _has_missing(self) -> bool:
-        return self.count < len(self._array)
+    def _shown(self, mask: Any = None, count: int = _SHOWN) -> str:
+        texts = self._texts() if mask is None else self._array.filter(mask)
+        return ", ".join(map(repr, pc.unique(texts).to_pylist()[:count]))
+
+    def _lost_number(self) -> Any:
+        """Returns the first number that float32 does not hold, or None."""
+        numbers = self._numbers()
+        assert numbers is not None
+        _, is_lost = to_float32(Column.dense("x"), numbers)
+        if not is_lost.any():
+            return None
+        return self._array[int(np.argmax(is_lost))].as_py()
+
+    def _is_boolean(self) -> bool:
+        return types.is_boolean(self._leaf) or (
+            is_text(self._leaf)
+            and bool(len(self._array))
+            and self._all_match(r"(?i)^(true|false)$")
+        )
 
     def _texts(self) -> Any:
         if is_text(self._leaf):
@@ -467,59 +516,41 @@ class _Sample:
         return self._array.cast(pa.large_string())
 
     def _all_match(self, pattern: str) -> bool:
-        return bool(
-            pc.all(pc.match_substring_regex(self._texts(), pattern)).as_py()
-        )
+        matches = pc.match_substring_regex(self._texts(), pattern)
+        return bool(pc.all(matches).as_py())
 
     def _any_match(self, pattern: str) -> bool:
-        return bool(
-            pc.any(pc.match_substring_regex(self._texts(), pattern)).as_py()
-        )
+        matches = pc.match_substring_regex(self._texts(), pattern)
+        return bool(pc.any(matches).as_py())
 
     def _fits(self) -> bool:
         """Returns whether integers in strings fit into int64 or uint64."""
-        texts = self._array.drop_null()
         try:
-            texts.cast(pa.int64())
+            self._array.cast(pa.int64())
         except pa.ArrowInvalid:
-            return all(map(_fits_64_bits, pc.unique(texts).to_pylist()))
+            return all(map(_fits_64_bits, pc.unique(self._array).to_pylist()))
         return True
 
-    def _is_whole(self) -> bool:
+    def _whole(self) -> bool:
+        """Returns whether all values are whole numbers."""
+        if is_text(self._leaf):
+            return self._all_match(_INTEGER)
+        if types.is_integer(self._leaf):
+            return True
         numbers = self._numbers()
-        if numbers is None:
-            return False
-        return bool(
+        return numbers is not None and bool(
             (np.isfinite(numbers) & (np.trunc(numbers) == numbers)).all()
         )
 
     def _numbers(self) -> np.ndarray | None:
         """Returns the values as float64; None if some are not numbers."""
-        array = self._array.drop_null()
+        array = self._array
         try:
             if types.is_boolean(self._leaf):
                 array = array.cast(pa.int8())
             return array.cast(pa.float64(), safe=False).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
-
-    def _whole_numbers(self) -> np.ndarray:
-        if types.is_integer(self._leaf):
-            array = self._array.drop_null()
-            if types.is_uint64(self._leaf):
-                return array.to_numpy()
-            return array.cast(pa.int64()).to_numpy()
-        numbers = self._numbers()
-        assert numbers is not None
-        return numbers
-
-    def _share_of_numbers(self) -> tuple[float, list[str]]:
-        pattern = r"(?i)^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*$"
-        array = self._array.drop_null()
-        is_number = pc.match_substring_regex(array, pattern)
-        odd = pc.unique(array.filter(pc.invert(is_number))).to_pylist()
-        share = pc.sum(is_number).as_py() / max(len(array), 1)
-        return share, odd[:_SHOWN]
 
 
 def _fits_64_bits(text: str) -> bool:
@@ -536,20 +567,15 @@ def _plain(array: Any) -> Any:
     return without_views(array) if is_list_view(array.type) else array
 
 
-def _looks_like_json(array: Any) -> bool:
-    """Returns whether every cell is a JSON list of values."""
-    texts = array.drop_null()
-    if not len(texts):
-        return False
+def _json_lists(texts: Any) -> Any:
+    """Returns the values of cells that all are JSON lists, or None."""
     brackets = pc.match_substring_regex(texts, r"^\s*\[.*\]\s*$")
-    if not pc.all(brackets).as_py():
-        return False
-    try:
-        lists = [json.loads(text) for text in pc.unique(texts).to_pylist()]
-    except ValueError:
-        return False
-    return all(
-        isinstance(found, list)
-        and not any(isinstance(x, (list, dict)) for x in found)
-        for found in lists
-    )
+    if not len(texts) or not pc.all(brackets).as_py():
+        return None
+    values: list[str | None] = []
+    for text in texts.to_pylist():
+        try:
+            values += json_texts(parse_json(text), 1)
+        except ValueError:
+            return None
+    return pa.array(values, pa.large_string()).drop_null()

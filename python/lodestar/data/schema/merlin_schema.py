@@ -153,6 +153,7 @@ def _column(feature: Any, weights_of: str | None) -> Column:
         return Column.sparse(
             name,
             encoding="int" if is_typed else "hash",
+            strings_only=not is_typed,
             wide=_WIDE in tags,
         )
     if not is_number:

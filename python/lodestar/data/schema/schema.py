@@ -63,6 +63,8 @@ class Schema:
 
     Attributes:
         na_values: Strings that mean missing in every source.
+        text: The options of `open_dataset` that say how text files are read, for
+            the files that are opened with this schema; empty if none was given.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Schema:
         columns: Iterable[Column],
         *,
         na_values: Collection[str] = NA_VALUES,
+        text: Mapping[str, Any] | None = None,
     ):
         r"""Creates a schema.
 
@@ -78,11 +81,14 @@ class Schema:
                 (MultiSlot, Norm, Raw) store them.
             na_values: Strings that mean missing. Defaults to the strings of
                 `pandas.read_csv`, `"?"` and `"\N"`.
+            text: The options `columns`, `delimiter`, `quote`, `header`,
+                `skip_lines` and `encoding` of text files, as for `open_dataset`.
 
         Raises:
             TypeError: An element is not a `Column`.
-            ValueError: No column is used, a name occurs twice, or `weights_of`
-                names a column without ids, or one that already has weights.
+            ValueError: No column is used, a name occurs twice, several columns are
+                sample weights, `weights_of` names a column without ids, or one that
+                already has weights, or `text` has an unknown option.
         """
         self._columns = tuple(columns)
         self._by_name: dict[str, Column] = {}
@@ -96,9 +102,21 @@ class Schema:
             raise ValueError("A Schema needs at least one column.")
         if not self.used:
             raise ValueError("A Schema needs at least one used column.")
+        weights = self.names("sample_weight")
+        if len(weights) > 1:
+            raise ValueError(
+                "A Schema can have one column of sample weights, got "
+                f"{', '.join(map(repr, weights))}."
+            )
         check_texts(na_values=na_values)
         self.na_values = tuple(dict.fromkeys(na_values))
+        self._text = sections.checked_text(text or {})
         self._weights = self._paired()
+
+    @property
+    def text(self) -> dict[str, Any]:
+        """The options of text files."""
+        return dict(self._text)
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self._columns)
@@ -117,6 +135,7 @@ class Schema:
             isinstance(other, Schema)
             and self._columns == other._columns
             and set(self.na_values) == set(other.na_values)
+            and self._text == other._text
         )
 
     def __hash__(self) -> int:
@@ -139,6 +158,11 @@ class Schema:
         ]
         if source is not None:
             lines.append(f"Inferred from {source}.")
+        if self._text:
+            options = (
+                f"{name}={value!r}" for name, value in self._text.items()
+            )
+            lines.append(f"Text files: {', '.join(options)}.")
         return "\n".join(lines)
 
     def reasons(self) -> tuple[list[str], str | None]:
@@ -246,8 +270,8 @@ class Schema:
         return self.replace(columns.values())
 
     def replace(self, columns: Iterable[Column]) -> "Schema":
-        """Returns a schema of other columns with the same `na_values`."""
-        return Schema(columns, na_values=self.na_values)
+        """Returns a schema of other columns with the same `na_values` and `text`."""
+        return Schema(columns, na_values=self.na_values, text=self._text)
 
     def stored(self) -> "Schema":
         """Returns the schema of the files that writers produce for these columns.
@@ -255,7 +279,7 @@ class Schema:
         Writers store dataset values: ids instead of strings, and numbers instead of
         missing values and dates.
         """
-        return self.replace(
+        columns = (
             dataclasses.replace(
                 column,
                 encoding="int",
@@ -264,12 +288,15 @@ class Schema:
                 fill_value=column.fill_value
                 if column.fill_value != column.fill_value
                 else None,
+                strings_only=False,
                 separator=None,
                 unit=None,
-                positive=None,
+                positive=(),
+                negative=(),
             )
             for column in self._columns
         )
+        return Schema(columns, na_values=self.na_values)
 
     def _paired(self) -> dict[str, str]:
         pairs: dict[str, str] = {}
@@ -312,7 +339,7 @@ class Schema:
         {'item': (None, None), 'price': (None, 2)}
 
         Returns:
-            KerasTensors by name of the used columns without labels: first sparse,
+            KerasTensors by name of the used features: first sparse,
             then dense, then one-hot columns. Sparse columns are ragged,
             `[batch, None]`, or `[batch, None, None]` with `depth=2`, int64 for ids
             and float32 otherwise. Dense columns are float32 or int64
@@ -326,7 +353,7 @@ class Schema:
         """Returns the feature specs for `tf.io.parse_example`.
 
         Use them to parse requests in a serving signature, or records in your own
-        pipeline. `ExampleDataset` reads files, and also converts and checks values.
+        pipeline. `open_dataset` reads files, and also converts and checks values.
 
         >>> schema = Schema([Column.sparse("item"), Column.dense("price", [2])])
         >>> examples = tf.constant([tf.train.Example().SerializeToString()])
@@ -415,14 +442,16 @@ class Schema:
             ValueError: The text is not a valid schema.
         """
         try:
-            columns, na_values = sections.parse(strict_yaml.load(text))
+            columns, na_values, options = sections.parse(strict_yaml.load(text))
         except RecursionError as error:
             raise ValueError("is nested too deep") from error
         except yaml.YAMLError as error:
             problem = " ".join(str(error).split())
             raise ValueError(f"not valid YAML: {problem}") from error
         return cls(
-            columns, na_values=NA_VALUES if na_values is None else na_values
+            columns,
+            na_values=NA_VALUES if na_values is None else na_values,
+            text=options,
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -440,8 +469,8 @@ class Schema:
         If the path ends in `.pbtxt`, writes a schema of NVIDIA Merlin or NVTabular.
 
         Raises:
-            ValueError: A `.pbtxt` file cannot express an attribute of a column, or
-                `na_values`.
+            ValueError: A `.pbtxt` file cannot express an attribute of a column,
+                `na_values` or `text`.
         """
         path = as_path(path)
         if not path.endswith(merlin_schema.SUFFIX):
@@ -450,6 +479,11 @@ class Schema:
             raise ValueError(
                 f"{path}: a {merlin_schema.SUFFIX} file cannot express "
                 f"`na_values`={list(self.na_values)}."
+            )
+        elif self._text:
+            raise ValueError(
+                f"{path}: a {merlin_schema.SUFFIX} file cannot express `text`="
+                f"{self._text}."
             )
         else:
             text = merlin_schema.text_of(self)
@@ -461,6 +495,8 @@ class Schema:
         content = sections.sections(self._columns)
         if set(self.na_values) != set(NA_VALUES):
             content["na_values"] = list(self.na_values)
+        if self._text:
+            content["text"] = dict(self._text)
         text: str = yaml.safe_dump(
             content,
             sort_keys=False,

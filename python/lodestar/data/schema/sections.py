@@ -8,6 +8,7 @@ from lodestar.data.schema.column import Column
 
 _SECTIONS = (
     "label",
+    "sample_weight",
     "dense",
     "sparse",
     "wide",
@@ -16,7 +17,18 @@ _SECTIONS = (
     "unused",
     "order",
     "na_values",
+    "text",
 )
+# The options of text files, with the types of their values.
+_TEXT_TYPES: dict[str, type] = {
+    "columns": list,
+    "delimiter": str,
+    "quote": str,
+    "header": bool,
+    "skip_lines": int,
+    "encoding": str,
+}
+TEXT_OPTIONS = tuple(_TEXT_TYPES)
 # The names of the (dtype, binary) of a label in a schema file.
 _LABELS = {
     "binary": ("uint64", True),
@@ -27,20 +39,34 @@ _LABELS = {
 # For each kind: the key that a plain value sets, its default in a list of
 # names, and the other allowed keys.
 _FORMS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
-    "label": ("type", "binary", ("positive",)),
-    "dense": ("shape", 1, ("dtype", "fill_value", "separator", "unit")),
+    "label": (
+        "type",
+        "binary",
+        ("positive", "negative", "optional", "rounded"),
+    ),
+    "sample_weight": ("dtype", "float", ("rounded",)),
+    "dense": (
+        "shape",
+        1,
+        ("dtype", "fill_value", "separator", "unit", "rounded"),
+    ),
     "sparse": (
         "dtype",
         "uint64",
-        ("encoding", "hash_as", "fill_value", "separator", "unit", "depth"),
+        (
+            *("encoding", "hash_as", "strings_only", "fill_value"),
+            *("separator", "unit", "depth", "rounded"),
+        ),
     ),
     "one_hot": ("size", None, ()),
 }
 _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Column)}
 
 
-def parse(content: Any) -> tuple[list[Column], list[str] | None]:
-    """Returns the columns of a schema file, and its `na_values` or None."""
+def parse(
+    content: Any,
+) -> tuple[list[Column], list[str] | None, Mapping[str, Any]]:
+    """Returns the columns of a schema file, its `na_values` or None, and `text`."""
     if not isinstance(content, Mapping):
         raise ValueError(
             f"must be a mapping with the keys {', '.join(_SECTIONS)}, got "
@@ -85,7 +111,33 @@ def parse(content: Any) -> tuple[list[Column], list[str] | None]:
             raise ValueError(f"key 'unused': {name!r} is not a declared column")
     if not columns:
         raise ValueError("declares no columns")
-    return _ordered(content, columns), _na_values(content)
+    text = _mapping(content, "text", "option to value")
+    return _ordered(content, columns), _na_values(content), text
+
+
+def checked_text(text: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options of text files; raises ValueError if one is not valid."""
+    found = {}
+    for name, value in text.items():
+        if name not in _TEXT_TYPES:
+            raise ValueError(
+                f"`text`: unknown option {name!r}; the options are "
+                f"{', '.join(_TEXT_TYPES)}."
+            )
+        if isinstance(value, tuple):
+            value = list(value)
+        items = value if isinstance(value, list) else []
+        wanted = _TEXT_TYPES[name]
+        if type(value) is not wanted or not all(
+            isinstance(item, str) for item in items
+        ):
+            raise ValueError(
+                f"`text`: `{name}` must be "
+                f"{'a list of strings' if wanted is list else wanted.__name__}, "
+                f"got {value!r}."
+            )
+        found[name] = value
+    return found
 
 
 def sections(columns: Sequence[Column]) -> dict[str, Any]:
@@ -134,6 +186,13 @@ def _attributes(kind: str, name: str, value: Any) -> dict[str, Any]:
             raise ValueError(
                 f"{name!r} must be one of {', '.join(_LABELS)}, got {found!r}"
             )
+        for key in ("positive", "negative"):
+            texts = attributes.get(key)
+            if any(isinstance(x, bool) for x in (texts, *_list(texts))):
+                raise ValueError(
+                    f"`{key}` of {name!r} must be strings, got {texts!r}; put "
+                    "words such as yes and no in quotes"
+                )
         del attributes["type"]
         attributes["dtype"], attributes["binary"] = _LABELS[found]
     elif kind == "dense":
@@ -159,12 +218,23 @@ def _value(column: Column) -> Any:
     if column.kind == "dense":
         value = list(value)
     mapping = {
-        other: getattr(column, other)
+        other: _plain(getattr(column, other))
         for other in others
         if getattr(column, other)
         != ("float" if other == "dtype" else _DEFAULTS[other])
     }
     return {key: value, **mapping} if mapping else value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _plain(value: Any) -> Any:
+    """Returns a tuple of strings as YAML shows it: a string or a list."""
+    if not isinstance(value, tuple):
+        return value
+    return value[0] if len(value) == 1 else list(value)
 
 
 def _ordered(

@@ -1,5 +1,6 @@
 """lodestar.data.arrow.decode: lists, nulls and chunks as declared columns."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -94,9 +95,22 @@ def test_nulls_of_single_values(arrow_type):
     ):
         rows, bad = decode(column, array)
         assert [rows[0], rows[2]] == [[7], [8]]
-        assert bad == {
-            1: "row 1: column 'x': found a missing value, which it must not have"
-        }
+        text = (
+            "row 1: column 'x': found a missing value, which it must not have"
+        )
+        if column.kind == "label":
+            text += " unless the label is declared `optional=True`"
+        assert bad == {1: text}
+    label = Column.label("x", binary=False)
+    _, bad = decode(label, pa.array([7, 2**24, 2**24 + 1, 2**63 - 1]))
+    assert bad == {
+        row: f"row {row}: column 'x': found {number}, expected an integer that "
+        "float32 holds"
+        for row, number in ((2, 2**24 + 1), (3, 2**63 - 1))
+    }
+    optional = Column.label("x", binary=False, optional=True)
+    (first, missing, last), bad = decode(optional, array)
+    assert (first, last, bad) == ([7], [8], {}) and np.isnan(missing[0])
 
 
 def test_missing_strings_in_lists():
@@ -104,6 +118,19 @@ def test_missing_strings_in_lists():
     column = Column.sparse("x", encoding="hash")
     a, b = hash_ids("x", "ab").tolist()
     assert decode(column, array, ["?"]) == ([[a], [], [b], [], []], {})
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_lists_of_strings_with_a_separator(kind):
+    rows = [["1|2", "3"], ["?", "?"], None, ["4", "5|?"]]
+    array = pa.array(rows, LISTS[kind](pa.string(), 2))
+    wanted = [[1, 2, 3], [], [], [4, 5]]
+    for chunks in as_chunks(array):
+        column = Column.sparse("x", separator="|")
+        assert decode(column, chunks, ["?"]) == (wanted, {})
+        column = Column.dense("x", (3,), separator="|", fill_value=-1)
+        filled = [[1, 2, 3], [-1] * 3, [-1] * 3, [4, 5, -1]]
+        assert decode(column, chunks, ["?"]) == (filled, {})
 
 
 def test_values_under_a_null_list_are_ignored():
@@ -249,9 +276,10 @@ def test_no_chunks():
          {2: "found 2, expected 0 or 1", 3: "found -1, expected 0 or 1"}),
         (Column.label("x", dtype="float"), pa.array([1.0, 0.5, float("nan")]),
          {1: "found 0.5, expected 0 or 1",
-          2: "found a missing value, which it must not have"}),
+          2: "found a missing value, which it must not have unless the label is "
+             "declared `optional=True`"}),
         (Column.label("x", binary=False), pa.array([2.0, 2.5]),
-         {1: "found 2.5, expected an integer of 64 bits"}),
+         {1: "found 2.5, expected an integer that float32 holds"}),
         (Column.label("x", binary=False, dtype="float"),
          pa.array([2.5, np.inf]), {1: "found inf, expected a finite number"}),
         (Column.one_hot("x", 5), pa.array([0, 4, 5, -1]),
@@ -339,11 +367,11 @@ def test_without_a_separator_numbers_are_split_at_spaces(arrow_type):
 
 @pytest.mark.parametrize("arrow_type", TEXT, ids=str)
 def test_json_lists(arrow_type):
-    values = [[27, 9], [], None, [-1], ["7", None], 5]
+    values = [[27, 9], [], None, [-1], ["7", None]]
     texts = [json.dumps(v) if v is not None else None for v in values]
     array = pa.array(texts).cast(arrow_type)
     column = Column.sparse("x", separator="json")
-    want = [[27, 9], [], [], [-1], [7], [5]]
+    want = [[27, 9], [], [], [-1], [7]]
     assert decode(column, array) == (want, {})
     numbers = Column.sparse("x", separator="json", dtype="float")
     floats = pa.array(["[0.5, 1e3]", "[true]"]).cast(arrow_type)
@@ -352,11 +380,17 @@ def test_json_lists(arrow_type):
     names = pa.array(['["a", "b c"]', "[7]"]).cast(arrow_type)
     want = [hash_ids("x", ["a", "b c"]).tolist(), hash_ids("x", ["7"]).tolist()]
     assert decode(hashed, names) == (want, {})
-    _, bad = decode(column, pa.array(["[1]", "[1", "x"]).cast(arrow_type))
-    assert bad == {
-        1: "row 1: column 'x': found '[1', expected an integer of 64 bits",
-        2: "row 2: column 'x': found 'x', expected an integer of 64 bits",
-    }
+    wrong = ["[1", "x", "['a', 'b']", "5", '{"a": 1}', "[[1]]", "[NaN]"]
+    for read in (column, numbers, hashed):
+        _, bad = decode(read, pa.array(["[1]", *wrong]).cast(arrow_type))
+        assert bad == {
+            row: f"row {row}: column 'x': found {text!r}, expected a JSON list "
+            "of values"
+            for row, text in enumerate(wrong, 1)
+        }
+    strings = dataclasses.replace(hashed, strings_only=True)
+    _, bad = decode(strings, pa.array(['["7"]', "[7]"]).cast(arrow_type))
+    assert list(bad) == [1]
 
 
 def test_json_lists_of_lists():

@@ -14,7 +14,9 @@ from lodestar.data.schema.schema import NA_VALUES
 
 IDS = Column.sparse("x")
 HASHED = Column.sparse("x", encoding="hash")
+STRINGS = Column.sparse("x", encoding="hash", strings_only=True)
 NUMBERS = Column.dense("x")
+ROUNDED = Column.dense("x", rounded=True)
 
 
 def read(array, column, na_values=NA_VALUES):
@@ -56,7 +58,12 @@ def test_integers(name):
     array = pa.array(numbers, getattr(pa, name)())
     assert read(array, IDS) == [*map(int64, numbers[:4]), None]
     want = np.array(numbers[:4], np.float64).astype(np.float32).tolist()
-    assert read(array, NUMBERS) == [*want, None]
+    assert read(array, ROUNDED) == [*want, None]
+    if info.bits > 16:
+        bad = f"found {info.max}, expected a float32, which rounds it to "
+        assert read(array, NUMBERS)[1].startswith(bad)
+    else:
+        assert read(array, NUMBERS) == [*want, None]
     texts = hash_ids("x", map(str, numbers[:4])).tolist()
     assert read(array, HASHED) == [*texts, None]
 
@@ -66,18 +73,20 @@ def test_integers(name):
     [("float16", 2**11), ("float32", 2**24), ("float64", 2**53)],
 )
 def test_floats_with_whole_values_are_ids(dtype, exact):
-    numbers = [7.0, -0.0, -exact, exact, np.nan, 0.5, np.inf, exact * 2]
+    # The limit is the nearest float of the next integer, too.
+    last = exact - 1
+    numbers = [7.0, -0.0, -last, last, np.nan, 0.5, np.inf, exact]
     array = pa.array(np.array(numbers, dtype))
     bits = dtype.removeprefix("float")
     bad = [
         "found 0.5, expected an integer of 64 bits",
         "found inf, expected an integer of 64 bits",
-        f"found {exact * 2.0}, expected an integer of 64 bits; float{bits} "
-        f"holds every integer only up to {exact}",
+        f"found {float(exact)}, expected an integer of 64 bits; float{bits} "
+        f"holds every integer only below {exact}",
     ]
-    assert read(array, IDS) == [7, 0, -exact, exact, None, *bad]
+    assert read(array, IDS) == [7, 0, -last, last, None, *bad]
     found = read(array, HASHED)
-    texts = ["7", "0", str(-exact), str(exact)]
+    texts = ["7", "0", str(-last), str(last)]
     assert found[:4] == hash_ids("x", texts).tolist()
     assert found[4] is None
     assert found[5] == "found 0.5, expected a string or an integer"
@@ -85,12 +94,27 @@ def test_floats_with_whole_values_are_ids(dtype, exact):
 
 def test_integer_labels_of_floats():
     label = Column.label("x", binary=False)
-    numbers = [7.0, -(2.0**63), 2.0**62, 2.0**63, 0.5]
     for arrow_type in (pa.float32(), pa.float64()):
+        numbers = [7.0, -(2.0**63), 2.0**62, 2.0**63, 0.5]
         found = read(pa.array(numbers, arrow_type), label)
         assert found[:3] == [7, -(2**63), 2**62]
-        assert "expected an integer of 64 bits" in found[3]
-        assert found[4] == "found 0.5, expected an integer of 64 bits"
+        for number, text in zip(numbers[3:], found[3:]):
+            assert text == (
+                f"found {number}, expected an integer that float32 holds"
+            )
+
+
+def test_only_ids_keep_the_bits_of_large_integers():
+    label = Column.label("x", binary=False)
+    largest = pa.array([2**64 - 1, 7], pa.uint64())
+    bad = f"found {2**64 - 1}, expected an integer that float32 holds"
+    assert read(largest, label) == [bad, 7]
+    assert read(largest, IDS) == [-1, 7]
+    texts = largest.cast(pa.string())
+    assert read(texts, label) == [
+        bad.replace("found ", "found '").replace(",", "',", 1),
+        7,
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -105,16 +129,59 @@ def test_floats_as_numbers(dtype):
 
 
 def test_a_number_beyond_float32_is_bad():
-    array = pa.array([1e300, 1e-300, -1e39, 3e38])
+    array = pa.array([1e300, 1e-300, -1e39, 2.0**127])
     assert read(array, NUMBERS) == [
         "found 1e+300, expected a float32",
         0.0,
         "found -1e+39, expected a float32",
-        float(np.float32(3e38)),
+        2.0**127,
     ]
-    assert read(array.cast(pa.string()), NUMBERS) == read(array, NUMBERS)
+    texts = read(array.cast(pa.string()), NUMBERS)
+    assert texts[1::2] == [0.0, 2.0**127]
+    assert texts[2] == "found '-1e+39', expected a float32"
     texts = pa.array(["1e300", "true"])  # which Arrow does not parse
     assert read(texts, NUMBERS) == ["found '1e300', expected a float32", 1.0]
+
+
+WHOLE = [2**24 - 1, 2**24, 2**24 + 1, 20200715, 2**53 + 1, 2**62, 2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda n: pa.array([n]),
+        lambda n: pa.array([n, None]),
+        lambda n: pa.array([n], pa.uint64()),
+        lambda n: pa.array([str(n)]),
+        lambda n: pa.array([f"{n}.0"]),
+        lambda n: pa.array([str(n), "true"]),
+        lambda n: pa.array([str(n)]).dictionary_encode(),
+        lambda n: pa.array([decimal.Decimal(n)], pa.decimal128(30, 2)),
+    ],
+)
+@pytest.mark.parametrize("number", WHOLE)
+def test_whole_numbers_that_float32_does_not_hold(form, number):
+    narrow = int(np.float32(number))
+    found, *_ = read(form(number), NUMBERS)
+    if narrow == number:
+        assert found == number
+    else:
+        assert "expected a float32" in found
+    assert read(form(number), ROUNDED)[0] == narrow
+
+
+def test_fractions_are_rounded():
+    numbers = [0.1, 1.0000000001, 16777215.7, 1e-300, -1e-46]
+    want = np.float32(numbers).tolist()
+    assert read(pa.array(numbers), NUMBERS) == want
+    assert read(pa.array(list(map(repr, numbers))), NUMBERS) == want
+    for large in (16777217.5, -16777217.5, 1e20):
+        for array in (pa.array([large]), pa.array([repr(large)])):
+            assert "expected a float32" in read(array, NUMBERS)[0]
+            assert read(array, ROUNDED) == [float(np.float32(large))]
+    # Also beside a text that float64 would round.
+    texts = pa.array([*map(repr, numbers), str(2**53)])
+    assert read(texts, NUMBERS) == [*want, 2.0**53]
 
 
 def test_booleans():
@@ -132,7 +199,8 @@ def test_decimals(make):
     array = pa.array([*whole, None], make(30, 2))
     assert read(array[:2], IDS) == [7, -3]
     assert read(array, IDS) == [7, -3, -1, None]
-    assert read(array, NUMBERS) == [7.0, -3.0, 2.0**64, None]
+    assert read(array, ROUNDED) == [7.0, -3.0, 2.0**64, None]
+    assert "expected a float32" in read(array, NUMBERS)[2]
     texts = hash_ids("x", ["7", "-3", str(2**64 - 1)]).tolist()
     assert read(array, HASHED) == [*texts, None]
     mixed = pa.array([decimal.Decimal("7.00"), decimal.Decimal("7.25")])
@@ -161,7 +229,15 @@ def test_text(arrow_type):
     # Whitespace around strings is ignored.
     present = ["7", "+8", *texts[2:7], "0007"]
     hashed = hash_ids("x", present).tolist()
-    assert read(array, HASHED) == [*hashed[:7], *[None] * 3, hashed[7]]
+    assert read(array, STRINGS) == [*hashed[:7], *[None] * 3, hashed[7]]
+    found = read(array, HASHED)
+    for place, text in (1, "+8"), (3, "10."), (4, "11.000"), (10, "0007"):
+        assert found[place] == (
+            f"found '{text}', expected a string or an integer; declare it with "
+            "`strings_only=True` if it is not another spelling of an integer"
+        )
+    for place in 0, 2, 5, 6:
+        assert found[place] == hashed[place]
     numbers = pa.array(["0.1", " -2.5e3 ", "7", "inf", " N/A ", None])
     assert read(numbers.cast(arrow_type), NUMBERS) == [
         *(float(np.float32(0.1)), -2500.0, 7.0, np.inf),
@@ -212,6 +288,23 @@ def test_hash_as_another_column():
     assert read(pa.array(["a", "7"]), column) == want
     assert read(pa.array([7]), column) == want[1:]
     assert read(pa.array([7.0]), column) == want[1:]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([7]),
+        pa.array([7.0]),
+        pa.array([True]),
+        pa.array([decimal.Decimal(7)]),
+        pa.array([7]).dictionary_encode(),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_numbers_where_only_strings_are_declared(array):
+    with pytest.raises(DataError, match="expected strings, whose leading"):
+        read(array, STRINGS)
+    assert read(pa.nulls(2), STRINGS) == [None, None]
 
 
 def test_hash_text_of_slices():
@@ -365,20 +458,49 @@ def test_unsupported_types(array):
 @pytest.mark.parametrize(
     ("array", "positive", "want"),
     [
-        (["yes", " yes. ", "no", "", None], "yes", [1, 1, 0, None, None]),
-        ([b"yes", b"no"], "yes", [1, 0]),
-        ([2, 1, None], "2", [1, 0, None]),
-        ([2.0, 1.5], "2", [1, 0]),
-        ([True, False], "true", [1, 0]),
-        (pa.array(["yes", "no"]).dictionary_encode(), "yes", [1, 0]),
-        (pa.array([7, 8]).dictionary_encode(), "8", [0, 1]),
+        (["yes", " yes ", "no", "", None], "yes no", [1, 1, 0, None, None]),
+        ([b"yes", b"no"], "yes no", [1, 0]),
+        ([2, 1, None], "2 1", [1, 0, None]),
+        ([2.0, 1.5], "2 1.5", [1, 0]),
+        ([True, False], "true false", [1, 0]),
+        ([True, False], "False True", [0, 1]),
+        (pa.array(["yes", "no"]).dictionary_encode(), "yes no", [1, 0]),
+        (pa.array([7, 8]).dictionary_encode(), "8 7", [0, 1]),
     ],
 )
-def test_a_positive_label(array, positive, want):
-    label = Column.label("x", positive=positive)
+def test_a_label_of_strings(array, positive, want):
+    positive, negative = positive.split()
+    label = Column.label("x", positive=positive, negative=negative)
     if not isinstance(array, pa.Array):
         array = pa.array(array)
     assert read(array, label) == want
+    floats = Column.label(
+        "x", positive=positive, negative=negative, optional=True
+    )
+    assert read(array, floats) == want
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        *(
+            ["YES"],
+            ["NO"],
+            ["maybe"],
+            ["no."],
+            ["yes."],
+            ["1"],
+            ["true"],
+            ["y"],
+        ),
+        *([1], [0], [1.0], [True], [False]),
+    ],
+    ids=str,
+)
+def test_another_string_is_no_label(array):
+    label = Column.label("x", positive="yes", negative=["no", "never"])
+    (found,) = read(pa.array(array), label)
+    assert found.endswith(", expected 'yes' or 'no' or 'never'")
 
 
 def test_missing_strings_of_the_schema():

@@ -214,7 +214,8 @@ BAD_ROWS = {
     "label": (
         Column.label("x"),
         pa.array([1, 0, None], pa.float32()),
-        "found a missing value, which it must not have",
+        "found a missing value, which it must not have unless the label is "
+        "declared `optional=True`",
         "`on_error='skip'` leaves such rows out",
     ),
     "dense": (

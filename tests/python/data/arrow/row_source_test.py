@@ -7,10 +7,11 @@ from arrow_cases import as_lists
 
 from lodestar.data import Column, DataError
 from lodestar.data.arrow.row_source import (
-    SplitSource,
     columns_of,
     partitions_of,
     read_rows,
+    split_sources,
+    split_sources_by,
 )
 from lodestar.data.arrow.table_source import TableSource
 from lodestar.data.binding import Binding, bind
@@ -145,12 +146,13 @@ def many(monkeypatch):
     return TableSource("t", pa.table({"n": range(100)}))
 
 
-def split(source, held, number=0, seed=0):
-    parts = [
-        SplitSource(source, number, held, is_held, seed)
-        for is_held in (False, True)
+def split(source, held, seed=0):
+    """Returns the values of each part; `source` may be a list."""
+    sources = source if isinstance(source, list) else [source]
+    return [
+        [n for s in part for n in sum(rows_of(s, Column.sparse("n"))[0], [])]
+        for part in split_sources(sources, held, seed)
     ]
-    return [sum(rows_of(part, Column.sparse("n"))[0], []) for part in parts]
 
 
 @pytest.mark.parametrize("held", [0.001, 0.1, 0.5, 0.9, 0.999])
@@ -162,16 +164,62 @@ def test_a_split_is_disjoint_and_complete(many, held):
     assert rest == sorted(rest) and part == sorted(part)
 
 
-def test_a_split_depends_on_its_seed_and_source(many):
+def test_a_split_depends_on_the_seed_and_positions(many, monkeypatch):
     found = split(many, 0.4)
     assert split(many, 0.4) == found
     assert split(many, 0.4, seed=1) != found
-    assert split(many, 0.4, number=1) != found
-    # The same number of rows of each group, at different positions.
-    _, part = found
-    by_group = [[n % 30 for n in part if n // 30 == g] for g in range(3)]
-    assert [len(places) for places in by_group] == [12] * 3
-    assert by_group[0] != by_group[1] != by_group[2]
+    # Groups and files make no difference.
+    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 7)
+    files = [
+        TableSource("t", pa.table({"n": range(begin, end)}))
+        for begin, end in ((0, 41), (41, 41), (41, 100))
+    ]
+    assert split(files, 0.4) == found
+    # Longer runs of rows are split one by one.
+    monkeypatch.setattr("lodestar.data.arrow.row_source._SPLIT_ROWS", 32)
+    _, part = split(files, 0.25)
+    assert [sum(n // 32 == i for n in part) for i in range(3)] == [8] * 3
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [i % 9 for i in range(100)],
+        [f"user {i % 9}" for i in range(100)],
+        pa.array([i % 9 for i in range(100)], pa.int8()),
+    ],
+    ids=["int64", "string", "int8"],
+)
+def test_a_split_by_a_column(values, monkeypatch):
+    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 30)
+    table = pa.table({"n": range(100), "user": values})
+    parts = split_sources_by([TableSource("t", table)], "user", 0.4, 3, None)
+    found = [
+        {n % 9 for s in p for n in sum(rows_of(s, Column.sparse("n"))[0], [])}
+        for p in parts
+    ]
+    assert found[0] | found[1] == set(range(9)) and not found[0] & found[1]
+    assert found[0] and found[1]
+    counts = [sum(s.num_rows for s in part) for part in parts]
+    assert sum(counts) == 100
+    other = split_sources_by([TableSource("t", table)], "user", 0.4, 4, None)
+    assert [s.row_groups for s in other[1]] != [s.row_groups for s in parts[1]]
+
+
+def test_rows_without_the_value_to_split_by():
+    table = pa.table({"user": ["a", None, "b"]})
+    source = TableSource("t", table)
+    with pytest.raises(
+        DataError, match="row 1: column 'user': found a missing"
+    ):
+        split_sources_by([source], "user", 0.5, 0, None)
+    rest, _ = split_sources_by([source], "user", 0.5, 0, lambda *_: None)
+    assert rest[0].num_rows >= 1
+    lists = TableSource("t", pa.table({"user": [["a", "b"]]}))
+    with pytest.raises(DataError, match="needs one value per row"):
+        split_sources_by([lists], "user", 0.5, 0, None)
+    with pytest.raises(DataError, match="has no column 'x'"):
+        split_sources_by([source], "x", 0.5, 0, None)
 
 
 def test_small_groups_are_split_together(monkeypatch):
@@ -182,7 +230,7 @@ def test_small_groups_are_split_together(monkeypatch):
 
 
 def test_a_split_names_rows_of_the_source(many):
-    for part in (SplitSource(many, 0, 0.3, held, 0) for held in (False, True)):
+    for (part,) in split_sources([many], 0.3, 0):
         numbers = sum(rows_of(part, Column.sparse("n"))[0], [])
         places = [
             part.where(group, row)
@@ -205,8 +253,7 @@ def test_rows_that_cannot_be_parsed_keep_their_place_in_a_split():
     source = Unparsed("t", pa.table({"n": range(20)}))
     bindings = bind([Column.sparse("n")])
     bad = []
-    for is_held in (False, True):
-        part = SplitSource(source, 0, 0.5, is_held, 0)
+    for (part,) in split_sources([source], 0.5, 0):
         rows = read_rows(part, 0, bindings, ())
         numbers = np.concatenate(as_lists(rows.columns[0]))
         for row, fault in rows.bad.items():

@@ -177,7 +177,9 @@ def test_duplicate_column_names():
 def test_names_of_a_frame_have_no_whitespace_around_them(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("user_id, city, label\n7, Oslo, 1\n8, Bergen, 0\n")
-    dataset = open_dataset(path, batch_size=2, verbose=False)
+    dataset = open_dataset(
+        path, batch_size=2, categorical=["user_id"], verbose=False
+    )
     frame = pandas.read_csv(path)
     assert " city" in frame
     ((wanted, _),) = dataset

@@ -39,6 +39,7 @@ def opened(tmp_path):
         path.write_bytes(
             gzip.compress(content) if name.endswith(".gz") else content
         )
+        options.setdefault("header", "columns" not in options)
         layout = find_text_format(str(path), **options)
         return TextSource(str(path), layout, na_values)
 
@@ -82,7 +83,7 @@ def test_layouts(opened, blocks, delimiter, has_header, end, name, size):
     lines = [delimiter.join(row) for row in rows]
     options = {"columns": ["n", "c", "x"]}
     if has_header:
-        options = {}
+        options = {"header": None}  # The columns `n` and `x` decide.
         lines.insert(0, delimiter.join(["n", "c", "x"]))
     source = opened(end.join(lines) + end, name, **options)
     assert source.num_rows == 50 and source.ends_with_newline
@@ -123,7 +124,7 @@ def test_any_fields_are_those_of_python(opened, blocks, seed, size):
     text = file.getvalue()
     if seed % 2:
         text = "\ufeff" + text.rstrip("\r\n")
-    source = opened(text, delimiter=delimiter)
+    source = opened(text, delimiter=delimiter, quote='"')
     assert source.num_rows == 60
     found, bad = rows_of(source, [hashed(name) for name in "pqr"])
     assert not bad
@@ -168,27 +169,76 @@ def test_encodings(opened, blocks, encoding, size):
     assert found["city"] == ids_of("city", texts)
 
 
-@pytest.mark.parametrize("size", [1, 1 << 20])
-def test_bytes_invalid_in_the_encoding(opened, blocks, size):
-    blocks(size)
-    source = opened(b"a,b\n1,2\n\n3,\xe6\n")
-    with pytest.raises(DataError) as error:
-        rows_of(source, [Column.sparse("a")])
-    assert str(error.value) == (
-        f"{source.path}: line 4: found the byte 0xe6, which is not utf-8; give "
-        "`encoding`, e.g. 'latin-1'"
-    )
+NOT_UTF8 = (
+    "found the byte 0xe6, which is not utf-8; give `encoding`, e.g. 'latin-1'"
+)
+NUL = "is not text: found a NUL byte"
 
 
-@pytest.mark.parametrize("size", [1, 1 << 20])
-def test_bytes_that_are_not_text(opened, blocks, size):
+@pytest.mark.parametrize("size", [1, 20, 1 << 20])
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+@pytest.mark.parametrize("delimiter", [",", "::"])
+def test_bytes_that_are_not_text_make_a_row_bad(
+    opened, blocks, size, name, delimiter
+):
     blocks(size)
-    source = opened("a,b\n1,2\n\n3,\0\n")
-    with pytest.raises(DataError) as error:
-        rows_of(source, [Column.sparse("a")])
-    assert str(error.value) == (
-        f"{source.path}: line 4: is not text: found a NUL byte"
-    )
+    lines = [
+        *(
+            b"a,b",
+            b"1,2",
+            b"",
+            b"3,\xe6",
+            b"4,\xc3\xa6",
+            b"\0,5",
+            b"6\xe6\xe6,6",
+        ),
+        *(b"7,7", b"8,8,\xe6", b"9,9"),
+    ]
+    text = b"\n".join(lines).replace(b",", delimiter.encode()) + b"\n"
+    source = opened(text, name, delimiter=delimiter)
+    found, bad = rows_of(source, [Column.sparse("a"), hashed("b")])
+    assert found["a"] == [[1], [4], [7], [9]]
+    assert found["b"] == ids_of("b", ["2", "æ", "7", "9"])
+    assert bad == [
+        f"line 4: {NOT_UTF8}",
+        f"line 6: {NUL}",
+        f"line 7: {NOT_UTF8}",
+        "line 9: found 3 fields, expected 2",
+    ]
+
+
+def test_bad_bytes_in_a_field_of_several_lines(opened):
+    text = b'a,b\n1,"x\n\xe6\ny"\n2,"\xe6"",\n\0"\n3,z\n'
+    source = opened(text, quote='"')
+    found, bad = rows_of(source, [Column.sparse("a"), hashed("b")])
+    assert found["a"] == [[3]]
+    assert bad == [f"line 2: {NOT_UTF8}", f"line 5: {NOT_UTF8}"]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bad_byte"), [("shift_jis", b"\x85"), ("cp1252", b"\x81")]
+)
+def test_bad_bytes_of_another_encoding(opened, encoding, bad_byte):
+    text = "a,b\n1,é\n2,x\n" if encoding == "cp1252" else "a,b\n1,語\n2,x\n"
+    data = text.encode(encoding) + b"3," + bad_byte + b"\n4,y\n"
+    source = opened(data, encoding=encoding)
+    found, bad = rows_of(source, [Column.sparse("a")])
+    assert found["a"] == [[1], [2], [4]]
+    assert [text.partition(",")[0] for text in bad] == [
+        f"line 4: found the byte 0x{bad_byte.hex()}"
+    ]
+
+
+def test_a_few_bad_bytes_among_many_rows(opened):
+    lines = [b"%d,%d" % (i, i) for i in range(200_000)]
+    for i in (0, 99_999, 199_999):
+        lines[i] += b"\xff"
+    source = opened(b"a,b\n" + b"\n".join(lines) + b"\n")
+    found, bad = rows_of(source, [Column.sparse("a"), hashed("b")])
+    assert len(found["a"]) == 199_997
+    assert [text.partition(":")[0] for text in bad] == [
+        f"line {i}" for i in (2, 100_001, 200_001)
+    ]
 
 
 def test_missing_values(opened):
@@ -270,7 +320,8 @@ def test_dense_columns_over_several_fields(opened):
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_rows_of_another_number_of_fields(opened, blocks, size):
     blocks(size)
-    source = opened('a,b\n1,2\n3\n"4\n",5\n\n6,7,8\n9,10\n')
+    text = 'a,b\n1,2\n3\n"4\n",5\n\n6,7,8\n9,10\n'
+    source = opened(text, delimiter=",")
     found, bad = rows_of(source, [Column.sparse("a")])
     assert found["a"] == [[1], [4], [9]]
     assert bad == [
@@ -302,8 +353,76 @@ def test_the_end_of_a_file(opened):
         source = opened(text)
         assert source.num_rows == 0
         assert rows_of(source, [Column.sparse("a")]) == ({"a": []}, [])
-    with pytest.raises(DataError, match="in.csv: .*the quote is not closed"):
+    with pytest.raises(DataError, match="in.csv: line 2: the quote of a field"):
         opened('a\n"1\n')
+
+
+HEROES = 'id\ttext\n1\t"heroes\n2\tbeans\n3\tsoup\n4\t"low\n5\t5" disk\n'
+
+
+def test_quotes_are_declared_or_certain(opened):
+    """Quotes never merge the lines of a file without quoting."""
+    options = {"delimiter": None, "header": None}
+    with pytest.raises(
+        DataError,
+        match=r"in.csv: line 5: a quoted field from line 2 ends before 'l'.*"
+        'Double a quote inside quotes, or pass `quote=""`',
+    ):
+        opened(HEROES, **options)
+    with pytest.raises(DataError, match="line 5: a quoted field from line 2"):
+        opened(HEROES, quote='"', **options)
+    source = opened(HEROES, quote="", **options)
+    found, bad = rows_of(source, [Column.sparse("id"), hashed("text")])
+    assert not bad and found["id"] == [[1], [2], [3], [4], [5]]
+    assert found["text"] == ids_of(
+        "text", ['"heroes', "beans", "soup", '"low', '5" disk']
+    )
+    # Both readings of this file have two columns.
+    joined = HEROES.replace('"low', 'low"')
+    with pytest.raises(
+        DataError, match="line 2: a quoted field goes on to line 5, but each"
+    ):
+        opened(joined, **options)
+    assert opened(joined, quote='"', **options).num_rows == 2
+    assert opened(joined, quote="", **options).num_rows == 5
+    # Only one reading of this file has two columns.
+    certain = opened(joined.replace("\tsoup", ""), **options)
+    found, bad = rows_of(certain, [Column.sparse("id"), hashed("text")])
+    assert not bad and found["id"] == [[1], [5]]
+
+
+def test_another_quote(opened):
+    text = "a,b\n1,'x,''y'\n2,\"z\n"
+    found, bad = rows_of(opened(text, quote="'"), [hashed("b")])
+    assert not bad and found["b"] == ids_of("b", ["x,'y", '"z'])
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+@pytest.mark.parametrize("name", ["in.csv", "in.csv.gz"])
+def test_skipped_lines(opened, blocks, size, name):
+    blocks(size)
+    text = '\ufeff"made by\r\n\n# x,y\na,b\n\n1,2\n3,x\n'
+    source = opened(text, name, skip_lines=3)
+    assert source.format.first_line == 4
+    found, bad = rows_of(source, [Column.sparse("a"), Column.dense("b")])
+    assert found["a"] == [[1]]
+    assert bad == ["line 7: column 'b': found 'x', expected a float32"]
+    # Groups are read in any order, also from a compressed file.
+    assert source.where(len(source.row_groups) - 1, 0) != "line 1"
+    assert rows_of(source, [Column.sparse("a")])[0]["a"] == [[1], [3]]
+
+
+def test_columns_without_a_name_and_with_equal_names(opened):
+    """The first column of DataFrame.to_csv() is the index."""
+    text = ",a,b,c,b\n0,5,x,7,y\n1,6,x,8,y\n"
+    source = opened(text)
+    assert source.schema.names == ["a", "b", "c", "b"]
+    found, bad = rows_of(source, [Column.sparse("c"), Column.sparse("a")])
+    assert (found, bad) == ({"c": [[7], [8]], "a": [[5], [6]]}, [])
+    with pytest.raises(DataError, match="has 2 columns named 'b'"):
+        source.check_names(["a", "b"])
+    with pytest.raises(DataError, match="has no column ''"):
+        source.check_names([""])
 
 
 def test_damaged_gzip(opened, tmp_path):

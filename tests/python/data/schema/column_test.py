@@ -15,12 +15,30 @@ def test_number_of_values_of_the_other_kinds():
 def test_defaults():
     column = Column.sparse("C1")
     assert (column.dtype, column.encoding, column.depth) == ("uint64", "int", 1)
-    for field in "hash_as", "fill_value", "separator", "unit", "positive":
+    for field in "hash_as", "fill_value", "separator", "unit":
         assert getattr(column, field) is None
+    assert column.positive == column.negative == ()
+    assert not (column.rounded or column.strings_only or column.optional)
     assert Column.dense("I").shape == (1,)
     assert Column.dense("I", iter([2, 3])).shape == (2, 3)
     assert Column.dense("I").dtype == "float"
     assert Column.label("y").dtype == "uint64"
+    assert Column.label("y", optional=True).dtype == "float"
+    assert Column.sample_weight("w").dtype == "float"
+
+
+def test_strings_of_a_label():
+    one = Column.label("y", positive="yes", negative=["no", "never"])
+    assert one.positive == ("yes",) and one.negative == ("no", "never")
+    assert one.describe() == "binary label, 1 for 'yes', 0 for 'no' or 'never'"
+    many = Column.label("y", positive="a", negative=list("bcdef"))
+    assert many.describe().endswith("0 for 'b' or 'c' or 'd' and 2 others")
+
+
+def test_which_columns_are_features():
+    assert Column.sparse("s").is_feature and Column.dense("d").is_feature
+    assert not Column.label("y").is_feature
+    assert not Column.sample_weight("w").is_feature
 
 
 def test_why_is_not_compared():
@@ -31,6 +49,8 @@ def test_why_is_not_compared():
 
 def test_a_missing_value_is_an_error():
     assert Column.label("y").missing_is_error
+    assert Column.sample_weight("w").missing_is_error
+    assert not Column.label("y", optional=True).missing_is_error
     assert Column.one_hot("h", 7).missing_is_error
     assert Column.dense("I", fill_value="error").missing_is_error
     assert Column.sparse("C", fill_value="error").missing_is_error
@@ -63,7 +83,7 @@ def test_a_missing_value_is_an_error():
         (lambda: Column("a", "label", wide=True), "can be `wide`"),
         (
             lambda: Column("a", "one_hot", dtype="float", size=2),
-            "a one-hot column has the dtype 'uint64'",
+            "a one_hot column has the dtype 'uint64'",
         ),
         (lambda: Column.sparse("a", used=1), "`used` must be True or False"),
         (
@@ -137,11 +157,43 @@ def test_a_missing_value_is_an_error():
         ),
         (
             lambda: Column.sparse("a", positive="yes"),
-            "only a label has a `positive` value",
+            "only a label can have `positive`",
         ),
         (
             lambda: Column.label("a", positive=1),
-            "`positive` must be a non-empty string or None, got 1",
+            "`positive` must be a non-empty string or a list of them, got 1",
+        ),
+        (
+            lambda: Column.label("a", positive="yes"),
+            "`positive` and `negative` need each other",
+        ),
+        (
+            lambda: Column.label("a", positive="1", negative=["0", "1"]),
+            "'1' is both `positive` and `negative`",
+        ),
+        (
+            lambda: Column.label("a", optional=True, dtype="uint64"),
+            "an `optional` label has the dtype 'float', got 'uint64'",
+        ),
+        (
+            lambda: Column.dense("a", optional=True),
+            "only a label can have `optional`",
+        ),
+        (
+            lambda: Column.sparse("a", rounded=True),
+            "only a float column or a label can be `rounded`",
+        ),
+        (
+            lambda: Column.sparse("a", strings_only=True),
+            "`strings_only` needs the encoding 'hash'",
+        ),
+        (
+            lambda: Column.dense("a", rounded=1),
+            "`rounded` must be True or False, got 1",
+        ),
+        (
+            lambda: Column("w", "sample_weight"),
+            "a sample_weight column has the dtype 'float', got 'uint64'",
         ),
         (
             lambda: Column.sparse("a", depth=3),

@@ -10,7 +10,7 @@ SCHEMA = Schema(
     [
         Column.label("y"),
         Column.label("rating", dtype="float", binary=False),
-        Column.label("clicked", positive="yes"),
+        Column.label("clicked", positive="yes", negative="no"),
         Column.dense("x", [2, 1], fill_value=-1.5),
         Column.dense("n", [], dtype="uint64"),
         Column.dense("must", [1], fill_value="error"),

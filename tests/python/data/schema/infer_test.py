@@ -11,15 +11,28 @@ import pyarrow.parquet as pq
 import pytest
 
 from lodestar.data import Column, DataError, Schema, open_dataset
-from lodestar.data.schema.infer import infer_schema, parse_label
+from lodestar.data.schema.infer import Wanted, infer_schema, parse_label
+
+
+def inferred(table, where="t", **options):
+    return infer_schema(table, where, Wanted(**options)).schema
 
 
 def infer(values, name="x", **options):
     """Infers the only column of a sample."""
     if not isinstance(values, (pa.Array, pa.ChunkedArray)):
         values = pa.array(values)
-    (column,) = infer_schema(pa.table({name: values}), "t", **options)
+    (column,) = inferred(pa.table({name: values}), **options)
     return column
+
+
+def doubt(values, name="x", **options):
+    """Returns what was seen of a column in doubt, and the suggested option."""
+    with pytest.raises(DataError, match="leave several meanings") as error:
+        infer(values, name, **options)
+    _, seen, _, call = str(error.value).split("\n")
+    option = call.removeprefix("  open_dataset(..., ").partition("=")[0]
+    return seen.removeprefix(f"  {name!r}: "), option
 
 
 def kind(values, name="x"):
@@ -27,7 +40,7 @@ def kind(values, name="x"):
     try:
         column = infer(values, name)
     except DataError as error:
-        assert "do not show what a column is" in str(error)
+        assert "leave several meanings" in str(error)
         return "unclear"
     if column.holds_ids:
         return "ids"
@@ -55,70 +68,95 @@ def forms(values):
     yield pa.chunked_array([values[:2], values[2:]], pa.int64())
 
 
-@pytest.mark.parametrize(
-    ("name", "make", "wanted"),
-    [
-        # As in a log of views: many values, each repeated.
-        ("user", lambda rng: some(rng, 943, 20_000), "ids"),
-        ("item", lambda rng: np.minimum(rng.zipf(1.2, 9000), 1682), "ids"),
-        ("from_0", lambda rng: rng.zipf(1.2, 50_000) % 4000, "ids"),
-        ("few", lambda rng: some(rng, 129, 129 * 4), "ids"),
-        # As in a census.
-        ("age", lambda rng: some(rng, 73, 30_000), "number"),
-        ("month", lambda rng: some(rng, 10, 1000), "number"),
-        ("weight", lambda rng: some(rng, 9000, 13_000), "number"),
-        ("row", lambda rng: np.arange(1, 20_000), "number"),
-        # Too few rows to decide.
-        ("month", lambda rng: some(rng, 10, 300), "unclear"),
-        ("few", lambda rng: some(rng, 128, 128 * 4), "unclear"),
-        ("few", lambda rng: some(rng, 129, 129 * 4 - 1), "unclear"),
-        ("one", lambda rng: [7] * 999, "unclear"),
-        ("one", lambda rng: [7] * 1000, "number"),
-        # Flags, counts, and numbers that may be negative.
-        ("flag", lambda rng: [0, 1, 1], "number"),
-        ("count", lambda rng: [0, 0, 0, 9, 4], "number"),
-        (
-            "gain",
-            lambda rng: some(rng, 900, 9000) * (rng.random(9000) < 0.4),
-            "number",
-        ),
-        ("change", lambda rng: some(rng, 900, 9000) - 450, "number"),
-        # Columns whose names indicate ids.
-        ("user_id", lambda rng: some(rng, 5, 20), "ids"),
-        ("movieId", lambda rng: some(rng, 5, 20), "ids"),
-        ("ID", lambda rng: some(rng, 5, 20), "ids"),
-        ("user.ids", lambda rng: np.arange(2000), "ids"),
-        ("userID", lambda rng: [0, 1, 0, -1], "ids"),
-        ("paid", lambda rng: some(rng, 5, 20), "unclear"),
-        ("idle", lambda rng: some(rng, 5, 20), "unclear"),
-        ("Druid", lambda rng: some(rng, 5, 20), "unclear"),
-        # Digits that are unlikely in numbers.
-        ("hash", lambda rng: [2**50 + 1, -(2**51)], "ids"),
-        ("stamp", lambda rng: [10**12, 10**13], "unclear"),
-    ],
-)
-def test_integers_in_every_form(rng, name, make, wanted):
-    values = [int(i) for i in make(rng)]
+@pytest.mark.parametrize("name", ["user_id", "itemId", "ID", "zip", "age"])
+@pytest.mark.parametrize("rows", [1, 20, 999, 3000])
+@pytest.mark.parametrize("count", [1, 2, 70, 2960])
+def test_integers_are_in_doubt_in_every_form(rng, name, rows, count):
+    values = [int(i) for i in some(rng, count, rows)]
     for form in forms(values):
-        assert kind(form, name) == wanted, form.type
+        _, option = doubt(form, name)
+        many = len(set(values)) > 128
+        assert option == ("categorical" if many else "numeric"), form.type
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0, 1, 1], [-1, 5], [0, 0, 0, 9], [2**50 + 1, -(2**51)], [10**12, 10**13]],
+)
+def test_no_integers_are_certain(values):
+    for form in forms(values):
+        assert kind(form, "user_id") == "unclear"
+
+
+def test_what_is_said_of_a_column_in_doubt():
+    seen, option = doubt([20200715, 20200716, None])
+    assert option == "categorical"
+    assert seen == (
+        "2 distinct whole numbers in 2 values: 20200715, 20200716, of which "
+        "float32 does not hold 20200715"
+    )
+    seen, option = doubt([[1, 2], [5, 6, 7]])
+    assert option == "categorical"
+    assert seen == (
+        "5 distinct whole numbers in 5 values in lists: 1, 2, 5, ..."
+    )
+    assert doubt([0.5, 20200715.0])[1] == "categorical"
+    seen, option = doubt([datetime.date(2026, 1, 31)], "day")
+    assert option == "ignore" and "Column.dense('day'," in seen
+    assert doubt([None, None]) == ("every value is missing", "ignore")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        *(
+            ["2,50", "3,75"],
+            ["$3"],
+            ["1 234"],
+            ["50%"],
+            ["2020-07-15"],
+            ["12:30"],
+        ),
+        *(
+            ["a|b", "c"],
+            ["['a', 'b']"],
+            ["{'a': 1}"],
+            ["(1, 2)"],
+            ["[1, 2", "3]"],
+        ),
+        *(["[1", "a"],),
+    ],
+    ids=str,
+)
+def test_text_that_may_be_another_thing(texts):
+    if texts == ["[1", "a"]:
+        texts = ["[1]", "a"]  # not all are lists
+    seen, option = doubt(["Oslo", *texts])
+    assert option == "categorical" and seen.startswith("text such as ")
+    column = infer(texts, categorical=["x"])
+    assert column.encoding == "hash" and column.strings_only
+    # A category is declared by its source.
+    assert kind(pa.array(["Oslo", *texts]).dictionary_encode()) == "ids"
 
 
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
         (["a", "b", None], "ids"),
-        (["a", "7"], "ids"),
+        (["a", "7"], "unclear"),
         ([b"\xff", b"a"], "ids"),
         (["02139", "10001", ""], "ids"),
-        (["0", "10", "0", "0"], "number"),
+        (["0", "10", "0", "0"], "unclear"),
         (["9" * 5000, "1"], "ids"),
-        (["7.0", "8."], "number"),
-        (["1e3", "-.5", None], "number"),
+        (["7.0", "8."], "unclear"),
+        (["1e3", "-.5", "inf", None], "number"),
+        (["1e3"], "number"),
+        (["", "?", "Oslo"], "ids"),
         ([" 0.5", "1 "], "number"),
         (["True", "false", None], "number"),
         ([True, None], "number"),
         ([0.5, 7.0], "number"),
-        ([7.0, 8.0], "number"),
+        ([7.0, 8.0], "unclear"),
         (pa.array(np.float16([0.5, 7])), "number"),
         ([np.inf, 1.0, None], "number"),
         ([decimal.Decimal("0.50")], "number"),
@@ -129,15 +167,16 @@ def test_integers_in_every_form(rng, name, make, wanted):
         ([[], None], "unclear"),
         (pa.array(["a", "b"]).dictionary_encode(), "ids"),
         (pa.array([7, 8]).dictionary_encode(), "ids"),
-        ([[1, 2], []], "ids"),
+        ([[1, 2], []], "unclear"),
         ([["a"], None], "ids"),
         ([[0.5], []], "number"),
         ([[True], []], "number"),
         ([["[1]"]], "ids"),
-        (["[1, 2]", "[]", None], "ids"),
+        ([["7"], ["8"]], "unclear"),
+        (["[1, 2]", "[]", None], "unclear"),
         (['["a"]', "[]"], "ids"),
         (["[0.5, 1]", "[2]"], "number"),
-        (["[a]", "[b]"], "ids"),
+        (["[a]", "[b]"], "unclear"),
         ([datetime.date(2026, 1, 31)], "unclear"),
         (
             pa.RunEndEncodedArray.from_arrays([2], pa.array(["a"])),
@@ -151,23 +190,16 @@ def test_other_values(values, wanted):
     assert kind(values) == wanted
 
 
-def test_integral_floats_with_the_name_of_an_id():
-    for values in ([7.0, 8.0], ["7.0", "8."], pa.array([7.0], pa.float32())):
-        assert infer(values, "user_id") == Column.sparse("user_id")
-    assert kind([7.5], "user_id") == kind(["7.5"], "user_id") == "number"
-
-
 def test_numbers_among_which_is_text():
     values = [str(i / 4) for i in range(95)] + ["n.a."] * 5
-    with pytest.raises(DataError) as error:
-        infer(values)
-    assert (
-        "'x': 95.0% of the values are numbers, but others are 'n.a.' (missing "
-        "values are named by `na_values`)" in str(error.value)
+    assert doubt(values) == (
+        "95 of 100 values are numbers, but others are 'n.a.' (`na_values` names "
+        "missing values)",
+        "categorical",
     )
     assert infer(values, na_values=["n.a."]).kind == "dense"
     assert infer(values, categorical=["x"]).encoding == "hash"
-    assert kind(values[51:]) == "ids"  # less than 90 %
+    assert kind(["7", *["word"] * 999]) == "unclear"
 
 
 @pytest.mark.parametrize(
@@ -176,22 +208,27 @@ def test_numbers_among_which_is_text():
         ([7, 8], Column.sparse("x")),
         ([7.0, None], Column.sparse("x")),
         (["7", "8.0", "-9", ""], Column.sparse("x")),
-        (["7", "a"], Column.sparse("x", encoding="hash")),
-        (["007", "8"], Column.sparse("x", encoding="hash")),
-        ([str(2**64)], Column.sparse("x", encoding="hash")),
+        (["7", "a"], Column.sparse("x", encoding="hash", strings_only=True)),
+        (["007", "8"], Column.sparse("x", encoding="hash", strings_only=True)),
+        ([str(2**64)], Column.sparse("x", encoding="hash", strings_only=True)),
         ([str(2**64 - 1)], Column.sparse("x")),
         ([f"{2**64 - 1}.0", "-9"], Column.sparse("x")),
         ([str(-(2**63)), "1."], Column.sparse("x")),
-        ([str(-(2**63) - 1)], Column.sparse("x", encoding="hash")),
+        (
+            [str(-(2**63) - 1)],
+            Column.sparse("x", encoding="hash", strings_only=True),
+        ),
         (pa.array([2**64 - 1], pa.uint64()), Column.sparse("x")),
         (pa.array(["7"]).dictionary_encode(), Column.sparse("x")),
         ([[7], [8, 9]], Column.sparse("x")),
-        ([["a"]], Column.sparse("x", encoding="hash")),
+        ([["a"]], Column.sparse("x", encoding="hash", strings_only=True)),
         ([[[7]], []], Column.sparse("x", depth=2)),
         (["[7]", "[]"], Column.sparse("x", separator="json")),
         (
             ['["a"]'],
-            Column.sparse("x", separator="json", encoding="hash"),
+            Column.sparse(
+                "x", separator="json", encoding="hash", strings_only=True
+            ),
         ),
     ],
     ids=str,
@@ -245,34 +282,50 @@ def test_labels(values, column):
 
 
 @pytest.mark.parametrize(
-    ("values", "positive"),
+    ("values", "positive", "negative"),
     [
-        (["yes", "no"], "yes"),
-        ([" yes.", "no."], "yes"),
-        ([1, 2], "2"),
-        ([1.0, 2.0], "2"),
-        ([True, False], "true"),
-        (pa.array(["yes", "no"]).dictionary_encode(), "yes"),
+        (["yes", "no"], "yes", ["no"]),
+        ([" yes ", "no.", None, "No"], "yes", ["No", "no."]),
+        ([1, 2], "2", ["1"]),
+        ([1.0, 2.0], "2", ["1"]),
+        ([True, False], "true", ["false"]),
+        (pa.array(["yes", "no"]).dictionary_encode(), "yes", ["no"]),
     ],
     ids=str,
 )
-def test_positive_labels(values, positive):
+def test_positive_labels(values, positive, negative):
     column = infer(values, "y", label=f"y={positive}")
-    assert column == Column.label("y", positive=positive)
+    assert column == Column.label("y", positive=positive, negative=negative)
     with pytest.raises(
         DataError, match="column 'y': no label is 'maybe'; found"
     ):
         infer(values, "y", label="y=maybe")
 
 
+def test_labels_whose_negative_strings_are_unknown():
+    for values, count in (["yes"], 0), (["yes", *map(str, range(101))], 101):
+        with pytest.raises(
+            DataError,
+            match=f"has {count} values besides 'yes', expected 1 to 100",
+        ):
+            infer(values, "y", label="y=yes")
+
+
 def test_which_column_is_the_label():
     table = pa.table({"a": [0.5], "label": [1], "a=b": [0]})
-    assert infer_schema(table, "t").names() == ["label", "a", "a=b"]
-    schema = infer_schema(table, "t", label="a=b")
+    found = infer_schema(table, "t", Wanted(numeric=["a=b"]))
+    assert found.schema.names() == ["label", "a", "a=b"] and not found.notes
+    schema = inferred(table, label="a=b", ignore=["label"])
     assert schema.names("label") == ["a=b"]
-    assert infer_schema(table, "t", label="a").names("label") == ["a"]
+    found = inferred(table, label="a", numeric=["label", "a=b"])
+    assert found.names("label") == ["a"]
     table = table.drop_columns("label")
-    assert infer_schema(table, "t").names("label") == []
+    found = infer_schema(table, "t", Wanted(numeric=["a=b"]))
+    assert found.schema.names("label") == []
+    assert found.notes == [
+        "No label is declared, so batches have only features: pass "
+        "`label='COLUMN'` to train."
+    ]
     assert parse_label("Salary=>=50K") == ("Salary", ">=50K")
 
 
@@ -280,16 +333,53 @@ def test_the_reason_is_kept():
     table = pa.table(
         {"user_id": [7, 8], "x": [0.5, 1], "y": [1, 0], "c": [1, 2]}
     )
-    schema = infer_schema(table, "a.csv", label="y", categorical=["c"])
+    wanted = Wanted(label="y", categorical=["c", "user_id"])
+    schema = infer_schema(table, "a.csv", wanted).schema
     assert [c.why for c in schema] == [
         "all labels are 0 or 1 (2 rows of a.csv)",
-        "integers with the name of an id (2 rows of a.csv)",
+        "named in `categorical`",
         "numbers (2 rows of a.csv)",
         "named in `categorical`",
     ]
     assert schema.na_values == Schema([Column.sparse("x")]).na_values
-    assert infer_schema(table, "t", label="y", categorical=["c"],
-                        na_values=["-"]).na_values == ("-",)  # fmt: skip
+    found = infer_schema(table, "t", wanted._replace(na_values=["-"]))
+    assert found.schema.na_values == ("-",)
+    missing = pa.table({"x": [0.5, None]})
+    assert inferred(missing)["x"].why.startswith("numbers, missing ones are 0")
+
+
+def test_declared_ignored_and_weighted_columns():
+    table = pa.table(
+        {
+            "item": [7, 8],
+            "tags": ["a|b", "c"],
+            "url": ["a", "b"],
+            "w": [1, 2],
+            "y": [1, 0],
+            "map": pa.array([[("a", 1)]] * 2, pa.map_(pa.string(), pa.int8())),
+        }
+    )
+    tags = Column.sparse("tags", separator="|", encoding="hash")
+    found = infer_schema(
+        table,
+        "t",
+        Wanted(
+            label="y",
+            categorical=["item"],
+            ignore=["url"],
+            sample_weight="w",
+            declare=[tags],
+        ),
+    )
+    assert list(found.schema) == [
+        Column.sample_weight("w"),
+        Column.label("y"),
+        Column.sparse("item"),
+        tags,
+    ]
+    assert found.notes == [
+        "Not read, for their types: 'map' (map<string, int8>)."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -299,15 +389,22 @@ def test_the_reason_is_kept():
         ({"a": [1.5]}, {"label": "b"}, "has no column 'b'; its columns are a"),
         ({"a": [1.5]}, {"numeric": ["b"]}, "t: has no column 'b'"),
         ({"a": [1.5]}, {"categorical": ["b"]}, "t: has no column 'b'"),
+        ({"a": [1.5]}, {"ignore": ["b"]}, "t: has no column 'b'"),
+        ({"a": [1.5]}, {"sample_weight": "b"}, "t: has no column 'b'"),
+        (
+            {"a": [1.5]},
+            {"declare": [Column.sparse("b")]},
+            "t: has no column 'b'",
+        ),
         (
             {"x": [1.5]},
             {"numeric": ["x"], "categorical": ["x"]},
-            "column 'x' is in both `categorical` and `numeric`",
+            "column 'x' is declared twice, in `categorical` and `numeric`",
         ),
         (
             {"x": [1.5], "y": [1.5]},
             {"label": "y", "numeric": ["y"]},
-            "column 'y' is the label",
+            "column 'y' is declared twice, in `label` and `numeric`",
         ),
         (
             {"y": ["a", "b"]},
@@ -319,28 +416,34 @@ def test_the_reason_is_kept():
         ({"y": [1]}, {"label": "y="}, "must be COLUMN or COLUMN=POSITIVE"),
         ({"y": [1]}, {"label": "=1"}, "must be COLUMN or COLUMN=POSITIVE"),
         ({"y": [1]}, {"label": 0}, "`label` must be a string"),
-        ({"x": [{"a": 1}]}, {}, "column 'x': found the type struct"),
-        ({"x": [[[[1]]]]}, {}, "column 'x': found the type list<item: list"),
+        ({"x": [{"a": 1}]}, {}, "t: has no columns"),
+        ({"x": [[[[1]]]]}, {}, "t: has no columns"),
         (
             {
                 "x": [1, 2],
+                "n": [1.5, 2.5],
+                "id": [7, 8],
                 "z": [None, None],
                 "t": [datetime.date(2026, 1, 1)] * 2,
             },
-            {},
-            "t: 2 rows do not show what these columns are: 'x': 2 distinct "
-            "integers in 2 values; 'z': every value is missing; 't': "
-            "date32[day] needs a unit, in a `schema`, e.g. "
-            "Column.dense('t', dtype='uint64', unit='D'). "
-            "Name them in `categorical` (ids) or `numeric`, e.g. categorical="
-            "['x', 'z'], or give a `schema`",
+            {"categorical": ["id"]},
+            "t: 2 rows leave several meanings for these columns:\n"
+            "  'x': 2 distinct whole numbers in 2 values: 1, 2\n"
+            "  'z': every value is missing\n"
+            "  't': date32[day], which needs a unit: declare=[Column.dense('t', "
+            "dtype='uint64', unit='D')]\n"
+            "Declare which are ids (`categorical`), which are numbers "
+            "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
+            "`Column` for anything else. For example:\n"
+            "  open_dataset(..., categorical=['id'], numeric=['x'], "
+            "ignore=['z', 't'])",
         ),
     ],
     ids=str,
 )
 def test_errors_name_the_cause(table, options, text):
     with pytest.raises(DataError) as error:
-        infer_schema(pa.table(table), "t", **options)
+        inferred(pa.table(table), **options)
     assert text in str(error.value)
 
 
@@ -394,8 +497,18 @@ def test_every_source_has_the_same_schema_and_ids(tmp_path, rng, source):
             writer.write_table(table, 300)
     files = {"pandas": data, "polars": polars.from_pandas(data)}
     files["pyarrow"] = table
+    ids = ["user", "item", "hash", "user_id"]
+    numbers = ["age", "row", "gain"]
+    with pytest.raises(DataError) as error:
+        open_dataset(files.get(source, path))
+    for name in ids + numbers:
+        assert f"  {name!r}: " in str(error.value)
     opened = open_dataset(
-        files.get(source, path), batch_size=512, verbose=False
+        files.get(source, path),
+        batch_size=512,
+        categorical=ids,
+        numeric=numbers,
+        verbose=False,
     )
     assert opened.schema == Schema(
         [
@@ -407,8 +520,8 @@ def test_every_source_has_the_same_schema_and_ids(tmp_path, rng, source):
             Column.dense("flag"),
             Column.dense("price"),
             Column.dense("gain"),
-            Column.sparse("city", encoding="hash"),
-            Column.sparse("zip", encoding="hash"),
+            Column.sparse("city", encoding="hash", strings_only=True),
+            Column.sparse("zip", encoding="hash", strings_only=True),
             Column.sparse("hash"),
             Column.sparse("user_id"),
         ]

@@ -69,15 +69,15 @@ def test_a_schema_of_nvtabular(tmp_path):
         ('type: INT annotation { tag: "item_id" }', Column.sparse("x")),
         ("type: INT int_domain { is_categorical: true }", Column.sparse("x")),
         ('type: FLOAT annotation { tag: "categorical" }', Column.sparse("x")),
-        ("type: BYTES", Column.sparse("x", encoding="hash")),
-        ("type: 1", Column.sparse("x", encoding="hash")),
+        ("type: BYTES", Column.sparse("x", encoding="hash", strings_only=True)),
+        ("type: 1", Column.sparse("x", encoding="hash", strings_only=True)),
         (
             'annotation { tag: "session_id" }',
-            Column.sparse("x", encoding="hash"),
+            Column.sparse("x", encoding="hash", strings_only=True),
         ),
         (
             'type: BYTES annotation { tag: "categorical" tag: "wide" }',
-            Column.sparse("x", encoding="hash", wide=True),
+            Column.sparse("x", encoding="hash", strings_only=True, wide=True),
         ),
         ("type: FLOAT", Column.dense("x")),
         ("type: FLOAT value_count { min: 1 max: 1 }", Column.dense("x")),
@@ -188,10 +188,12 @@ COLUMNS = st.one_of(
         st.lists(st.integers(1, 9), min_size=1, max_size=3),
         dtype=st.sampled_from(["uint64", "float"]),
     ),
+    st.builds(Column.sparse, NAMES, wide=st.booleans()),
     st.builds(
         Column.sparse,
         NAMES,
-        encoding=st.sampled_from(["int", "hash"]),
+        encoding=st.just("hash"),
+        strings_only=st.just(True),
         wide=st.booleans(),
     ),
     st.builds(Column.sparse, NAMES, dtype=st.just("float")),
@@ -234,7 +236,13 @@ def test_weights_are_written(tmp_path):
         (Column.sparse("x", unit="s"), "`unit`='s'"),
         (Column.sparse("x", depth=2), "`depth`=2"),
         (Column.sparse("x", used=False), "`used`=False"),
-        (Column.label("x", positive="yes"), "`positive`='yes'"),
+        (
+            Column.label("x", positive="yes", negative="no"),
+            r"`positive`=\('yes',\)",
+        ),
+        (Column.sample_weight("x"), "`kind`='sample_weight'"),
+        (Column.dense("x", rounded=True), "`rounded`=True"),
+        (Column.sparse("x", encoding="hash"), "`strings_only`=False"),
     ],
 )
 def test_columns_that_a_file_cannot_express(tmp_path, column, text):

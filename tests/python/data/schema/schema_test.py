@@ -109,7 +109,7 @@ def test_str_lists_the_kind_of_each_column():
     schema = Schema(
         [
             Column.label("click", why="the name of a label"),
-            Column.label("won", positive="yes"),
+            Column.label("won", positive="yes", negative="no"),
             Column.label("rating", dtype="float", binary=False),
             Column.sparse("item", why="integers"),
             Column.sparse("city", encoding="hash", used=False),
@@ -126,18 +126,18 @@ def test_str_lists_the_kind_of_each_column():
     assert (
         str(schema)
         == """\
-column   kind                       why
-click    binary label               the name of a label
-won      binary label, 1 for 'yes'  declared
-rating   label                      declared
-item     ids                        integers
-city     unused ids, hash           declared
-hexes    ids, hex                   declared
-path     ids, lists of lists        declared
-w        weights of 'item'          declared
-scores   floats                     declared
-price    dense                      declared
-image    dense [2, -1]              declared
-count    dense of integers          declared
-weekday  one-hot vector of 7        declared"""
+column   kind                                   why
+click    binary label                           the name of a label
+won      binary label, 1 for 'yes', 0 for 'no'  declared
+rating   label                                  declared
+item     ids                                    integers
+city     unused ids, hash                       declared
+hexes    ids, hex                               declared
+path     ids, lists of lists                    declared
+w        weights of 'item'                      declared
+scores   floats                                 declared
+price    dense                                  declared
+image    dense [2, -1]                          declared
+count    dense of integers                      declared
+weekday  one-hot vector of 7                    declared"""
     )

@@ -43,7 +43,14 @@ LABELS = st.builds(
     dtype=DTYPES,
     binary=st.booleans(),
     used=st.booleans(),
-    positive=MAYBE_TEXT,
+    rounded=st.just(False),
+) | st.builds(
+    lambda name, words, **options: Column.label(
+        name, positive=words[:1], negative=words[1:], **options
+    ),
+    TEXT,
+    st.lists(TEXT, min_size=2, max_size=4, unique=True),
+    optional=st.booleans(),
 )
 SHAPES = st.lists(st.integers(1, 9), max_size=3).flatmap(
     lambda shape: st.sampled_from(
@@ -175,7 +182,7 @@ def test_any_character(text):
         [
             Column.sparse(f"a{text}", separator=text),
             Column.sparse("b", encoding="hash", hash_as=text),
-            Column.label("y", positive=text),
+            Column.label("y", positive=text, negative="no"),
         ],
         na_values=[f"a{text}b"],
     )
@@ -184,7 +191,11 @@ def test_any_character(text):
 
 def test_how_values_are_read(tmp_path):
     text = """
-label: {click: {type: binary, positive: clk}, rating: float}
+label:
+  click: {type: binary, positive: clk, negative: ['no', none]}
+  rating: float
+  bought: {type: binary_float, optional: true}
+sample_weight: [weight]
 dense:
   price: {shape: 1, fill_value: -1.5}
   n: {shape: [2], dtype: uint64, fill_value: error, separator: '|'}
@@ -192,6 +203,7 @@ dense:
 sparse:
   user: {}
   city: {encoding: hash, hash_as: place, fill_value: error}
+  zip: {encoding: hash, strings_only: true}
   tags: {encoding: hex, separator: json, depth: 2}
   day: {unit: D}
   w: float
@@ -199,8 +211,10 @@ na_values: ['-', '']
 """
     schema = Schema.load(write(tmp_path, text))
     assert list(schema) == [
-        Column.label("click", positive="clk"),
+        Column.label("click", positive="clk", negative=["no", "none"]),
         Column.label("rating", dtype="float", binary=False),
+        Column.label("bought", optional=True),
+        Column.sample_weight("weight"),
         Column.dense("price", [1], fill_value=-1.5),
         Column.dense(
             "n", [2], dtype="uint64", fill_value="error", separator="|"
@@ -210,6 +224,7 @@ na_values: ['-', '']
         Column.sparse(
             "city", encoding="hash", hash_as="place", fill_value="error"
         ),
+        Column.sparse("zip", encoding="hash", strings_only=True),
         Column.sparse("tags", encoding="hex", separator="json", depth=2),
         Column.sparse("day", unit="D"),
         Column.sparse("w", dtype="float"),
@@ -297,8 +312,11 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
     "text, message",
     [
         ("labels: [click]", "unknown key 'labels'"),
-        ("[click]", "must be a mapping with the keys label, dense"),
-        ("", "must be a mapping with the keys label, dense"),
+        (
+            "[click]",
+            "must be a mapping with the keys label, sample_weight, dense",
+        ),
+        ("", "must be a mapping with the keys label, sample_weight, dense"),
         ("label: []", "declares no columns"),
         ("label: click", "key 'label': must be a list of column names"),
         ("sparse: [C1, C1]", "key 'sparse': 'C1' occurs twice"),
@@ -376,7 +394,12 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
             "'a' has the unknown key 'fill_value'",
         ),
         ("one_hot: {a: {}}", "'a' has no 'size'"),
-        ("label: {y: {positive: yes}}", "`positive` must be .* got True"),
+        ("label: {y: {positive: yes}}", "`positive` of 'y' .* got True; put"),
+        (
+            "label: {y: {negative: [no]}}",
+            r"must be strings, got \[False\]; put",
+        ),
+        ("label: {y: {positive: [1]}}", r"`positive` must be .* got \[1\]"),
         ("sparse: [a]\nna_values: '-'", "key 'na_values': must be a list of"),
         ("sparse: [a]\nna_values: [1]", "key 'na_values': must be .* got .1."),
     ],

@@ -1,6 +1,13 @@
-"""Writes TFRecord files of tf.Examples for tests."""
+"""Writes and opens TFRecord files of tf.Examples for tests."""
 
 import tensorflow as tf
+
+from lodestar.data import open_dataset
+
+
+def open_examples(files, schema, batch_size=4, **options):
+    """Opens TFRecord files, also those whose first record is empty."""
+    return open_dataset(files, schema, batch_size, format="tfrecord", **options)
 
 
 def feature(values):
@@ -14,6 +21,19 @@ def feature(values):
     if any(isinstance(v, float) for v in values):
         return tf.train.Feature(float_list=tf.train.FloatList(value=values))
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def sequence(context, **lists):
+    """Returns a tf.SequenceExample; each feature list is a list of steps."""
+    features = {name: feature(value) for name, value in context.items()}
+    steps = {
+        name: tf.train.FeatureList(feature=map(feature, values))
+        for name, values in lists.items()
+    }
+    return tf.train.SequenceExample(
+        context=tf.train.Features(feature=features),
+        feature_lists=tf.train.FeatureLists(feature_list=steps),
+    ).SerializeToString()
 
 
 def records(path, *examples):

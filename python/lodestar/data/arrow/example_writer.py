@@ -14,7 +14,7 @@ _NUMBERS = itertools.count()
 
 
 class ExampleWriter(SampleWriter):
-    """Writes TFRecord files of tf.Example, which `ExampleDataset` reads.
+    """Writes TFRecord files of tf.Example.
 
     Each column is the feature of its name: a list of floats if its dtype is
     `"float"`, else of int64.

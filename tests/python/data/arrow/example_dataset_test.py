@@ -1,11 +1,11 @@
-"""lodestar.data.ExampleDataset and ExampleWriter: TFRecord of tf.Example."""
+"""open_dataset and ExampleWriter: TFRecord files of tf.Examples."""
 
 import gzip
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from example_cases import records
+from example_cases import open_examples, records
 
 from lodestar import hash_ids
 from lodestar._errors import describe_error
@@ -16,9 +16,8 @@ from lodestar.data import (
     SkippedRecords,
     open_dataset,
 )
-from lodestar.data.example import example_records
-from lodestar.data.example.example_dataset import ExampleDataset
-from lodestar.data.example.example_writer import ExampleWriter
+from lodestar.data.arrow import example_source
+from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.files.find_format import one_format
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
@@ -83,7 +82,7 @@ def test_elements_are_those_of_multislot_text(tmp_path, options):
     for name, rows in (("a", 9), ("b.gz", 4)):
         files.append(write(tmp_path / f"tfrecord-{name}", rows))
         text.append(write(tmp_path / f"text-{name}", rows, MultiSlotWriter))
-    found = ExampleDataset(files, SPEC, 4, **options)
+    found = open_examples(files, SPEC, 4, **options)
     wanted = MultiSlotDataset(text, SPEC, 4, **options)
     assert found.element_spec == wanted.element_spec
     for got, want in zip(flat(found), flat(wanted), strict=True):
@@ -117,7 +116,7 @@ def test_bytes_are_hashed(tmp_path):
         Column.sparse("user"),
         Column.sparse("none"),
     ]
-    (features,) = ExampleDataset(path, schema, 4)
+    (features,) = open_examples(path, schema, 4)
     ids = hash_ids(["Oslo", "Łódź"], column="city").numpy().tolist()
     assert features["city"].to_list() == [[], ids, ids[:1]]
     assert features["user"].to_list() == [[7], [8, 9], []]
@@ -128,9 +127,9 @@ def test_files_without_records(tmp_path):
     empty = records(tmp_path / "0.tfrecord")
     schema = [Column.sparse("city", encoding="hash")]
     with pytest.raises(DataError, match="0.tfrecord: no file of 1 has a rec"):
-        ExampleDataset(empty, schema, 4)
+        open_examples(empty, schema, 4)
     files = [empty, records(tmp_path / "1.tfrecord", {"city": "Oslo"})]
-    (features,) = ExampleDataset(files, schema, 4)
+    (features,) = open_examples(files, schema, 4)
     assert features["city"].to_list() == [
         hash_ids(["Oslo"], column="city").numpy().tolist()
     ]
@@ -141,7 +140,7 @@ def test_bad_records_before_string_features_are_known(tmp_path):
         tmp_path / "a.tfrecord", b"\xff\xffno proto", {"city": "Oslo"}
     )
     skipped = SkippedRecords()
-    (features,) = ExampleDataset(
+    (features,) = open_examples(
         path,
         [Column.sparse("city", encoding="hash")],
         4,
@@ -161,64 +160,76 @@ def test_bad_records_before_string_features_are_known(tmp_path):
 def test_the_number_of_batches_is_known(tmp_path, options, order):
     files = [write(tmp_path / f"{i}.tfrecord", 7 + i) for i in range(2)]
     files.append(records(tmp_path / "empty.tfrecord"))
-    dataset = ExampleDataset(files, SPEC, 4, **options, **order)
+    dataset = open_examples(files, SPEC, 4, **options, **order)
     assert len(dataset) == len(list(dataset))
     for shard in (2, 0), (2, 1), (5, 3):
-        part = ExampleDataset(files, SPEC, 2, shard=shard, **options, **order)
+        part = open_examples(files, SPEC, 2, shard=shard, **options, **order)
         assert len(part) == len(list(part))
 
 
-def test_the_number_of_batches_is_not_known(tmp_path, monkeypatch):
+def test_numbers_of_batches_of_other_files(tmp_path):
     path = write(tmp_path / "a.tfrecord", 5)
     unknown = tf.data.UNKNOWN_CARDINALITY
 
     def known(files, **options):
-        return ExampleDataset(files, SPEC, 4, **options).cardinality()
+        return open_examples(files, SPEC, 4, **options).cardinality()
 
     assert known(path) == 2
     assert known(f"file://{path}") == 2
     assert known(path, repeat=None) == tf.data.INFINITE_CARDINALITY
     assert known(path, on_error="skip") == unknown
-    assert known([path, write(tmp_path / "b.tfrecord.gz", 5)]) == unknown
+    assert known([path, write(tmp_path / "b.tfrecord.gz", 5)]) == 3
     data = path.read_bytes()
     for damaged in data[:-1], data + b"\0" * 3, data + b"\xff" * 16:
         (tmp_path / "damaged").write_bytes(damaged)
-        assert known(tmp_path / "damaged") == unknown
-        with pytest.raises(tf.errors.DataLossError):
-            list(ExampleDataset(tmp_path / "damaged", SPEC, 4))
-    monkeypatch.setattr(example_records, "_MOST_COUNTED_BYTES", len(data) - 1)
-    assert known(path) == unknown
+        with pytest.raises(DataError, match="damaged: record [45] at byte"):
+            known(tmp_path / "damaged")
 
 
 def test_orders(tmp_path):
     files = [write(tmp_path / f"{i}.tfrecord") for i in range(2)]
-    assert order(ExampleDataset(files, SPEC, 8)) == 2 * list(range(ROWS))
+    assert order(open_examples(files, SPEC, 8)) == 2 * list(range(ROWS))
     for options in (
         {"shuffle_rows": 20, "seed": 1},
         {"deterministic": False},
     ):
-        found = order(ExampleDataset(files, SPEC, 8, **options))
+        found = order(open_examples(files, SPEC, 8, **options))
         assert sorted(found) == sorted(2 * list(range(ROWS)))
     parts = [
-        order(ExampleDataset(files[0], SPEC, 8, shard=(3, i))) for i in range(3)
+        order(open_examples(files[0], SPEC, 8, shard=(3, i))) for i in range(3)
     ]
-    assert parts == [list(range(ROWS))[i::3] for i in range(3)]
+    assert parts == [
+        list(range(i * ROWS // 3, (i + 1) * ROWS // 3)) for i in range(3)
+    ]
 
 
-def test_a_saved_iterator_resumes(tmp_path):
-    path = write(tmp_path / "a.tfrecord")
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+@pytest.mark.parametrize("shuffle_rows", [0, 20])
+def test_a_saved_iterator_resumes(tmp_path, monkeypatch, name, shuffle_rows):
+    monkeypatch.setattr(example_source, "_BLOCK_BYTES", 1)
+    rows = 8000  # several blocks
+    path = write(tmp_path / name, rows)
 
     def opened():
-        return iter(ExampleDataset(path, SPEC, 8))
+        options = {"shuffle_rows": shuffle_rows, "seed": 1}
+        return iter(open_examples(path, SPEC, 500, **options))
 
     iterator = opened()
-    next(iterator)
+    first = order([next(iterator)])
     saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "c"))
     rest = order(iterator)
     again = opened()
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert order(again) == rest
-    assert len(rest) == ROWS - 8
+    assert sorted(first + rest) == list(range(rows))
+    assert (first + rest != list(range(rows))) == bool(shuffle_rows)
+
+
+def test_a_split_holds_rows_out(tmp_path):
+    path = write(tmp_path / "a.tfrecord")
+    train, test = map(order, open_examples(path, SPEC, 8, split=0.2))
+    assert len(test) == 10
+    assert sorted(train + test) == list(range(ROWS))
 
 
 GOOD = {"y": 1, "f": [0.5, 1.0], "c": [1], "w": [0.5], "d": 3}
@@ -230,20 +241,18 @@ SLOTS = [
     Column.one_hot("d", 7),
 ]
 BAD = [
-    ({"y": 2}, "record 1: column y: found 2, expected 0 or 1"),
-    ({"y": 0.5}, "record 1, Key: y.*Data types don't match"),
-    ({"y": [1, 1]}, "record 1, Key: y.*Number of int64 values"),
-    ({"y": None}, "record 1, Feature: y .* is required"),
+    ({"y": 2}, "column 'y': found 2, expected 0 or 1"),
     (
-        {"f": [0.5]},
-        "record 1: column f: found 1 values, expected a multiple of 2, as",
+        {"y": 0.5},
+        "column 'y': found a float_list, expected an int64_list as in",
     ),
-    (
-        {"c": [1, 2]},
-        "record 1: column w: found 1 weights, expected one for each id of co",
-    ),
-    ({"c": b"x"}, "record 1, Key: c.*Data types don't match"),
-    ({"d": 7}, "record 1: column d: found 7, expected 0 to 6"),
+    ({"y": [1, 1]}, "column 'y': found 2 values, expected 1"),
+    ({"y": None}, "column 'y': found a missing value, which it must not have"),
+    ({"f": [0.5]}, "column 'f': found 1 values, expected a multiple of 2"),
+    ({"c": [1, 2]}, "column 'w': found 1 weights, expected 2, one for each va"),
+    ({"c": b"x"}, "column 'c': found a bytes_list, expected an int64_list as"),
+    ({"d": 7}, "column 'd': found 7, expected an integer in [0, 6]"),
+    ({"d": [1, 2]}, "column 'd': found 2 values, expected 1"),
 ]
 
 
@@ -252,11 +261,9 @@ def test_errors_name_file_and_record(tmp_path, change, text):
     bad = {k: v for k, v in {**GOOD, **change}.items() if v is not None}
     path = records(tmp_path / "a.tfrecord", GOOD, bad)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(ExampleDataset(path, SLOTS, 4))
+        list(open_examples(path, SLOTS, 4))
     said = describe_error(error.value)
-    assert said.removeprefix("Name: ").startswith(f"{path}: record 1")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
-        list(ExampleDataset(path, SLOTS, 4))
+    assert said.startswith(f"{path}: record 1: {text}")
 
 
 def test_bad_records_are_skipped(tmp_path):
@@ -268,7 +275,7 @@ def test_bad_records_are_skipped(tmp_path):
         tmp_path / "a.tfrecord", GOOD, *bad, b"\xff\xffno proto", GOOD
     )
     skipped = SkippedRecords()
-    ((_, label),) = ExampleDataset(
+    ((_, label),) = open_examples(
         path, SLOTS, 4, on_error="skip", skipped=skipped
     )
     assert len(label) == 2
@@ -281,13 +288,9 @@ def test_bad_records_are_skipped(tmp_path):
     "record", [b"\xff\xff\xff", b"\n\x05\n\x03\xff\xff\xff", b"text"]
 )
 def test_an_invalid_example_is_named(tmp_path, record):
-    # Opening a dataset reads the first records.
     path = records(tmp_path / "a.tfrecord", *[GOOD] * 1100, record)
-    dataset = ExampleDataset(path, SLOTS, 550)
-    iterator = iter(dataset)
-    next(iterator)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        list(iterator)
+        list(open_examples(path, SLOTS, 550))
     assert describe_error(error.value).startswith(
         f"{path}: record 1100: is not a tf.Example"
     )
@@ -298,26 +301,34 @@ def test_damaged_and_other_files(tmp_path):
     data = bytearray(path.read_bytes())
     data[-6] ^= 1
     path.write_bytes(data)
-    with pytest.raises(tf.errors.DataLossError, match="checksum is wrong"):
-        list(ExampleDataset(path, SPEC, 8))
+    text = r"a.tfrecord: record 49: at byte \d+: its checksum is wrong"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=text):
+        list(open_examples(path, SPEC, 8))
+    skipped = SkippedRecords()
+    dataset = open_examples(path, SPEC, 8, on_error="skip", skipped=skipped)
+    assert order(dataset) == list(range(49))
+    assert skipped.count == 1
     with pytest.raises(DataError, match="missing: No such file"):
-        ExampleDataset(tmp_path / "missing", SPEC, 8)
+        open_examples(tmp_path / "missing", SPEC, 8)
     other = records(tmp_path / "b.tfrecord", b"\xff\xffno proto")
-    with pytest.raises(DataError, match="record 0: is not a tf.Example"):
-        ExampleDataset(other, SPEC, 8)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="record 0: is not a tf.Example"
+    ):
+        list(open_examples(other, SPEC, 8))
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"open_command": ["cat", "{path}"]}, "`open_command` is not an opt"),
+        ({"delimiter": ","}, "`delimiter` is not an option of tfrecord files"),
         ({"batch_size": 0}, "`batch_size`"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, options, text):
     path = records(tmp_path / "a.tfrecord", GOOD)
     with pytest.raises(ValueError, match=text):
-        ExampleDataset(path, SLOTS, **{"batch_size": 2, **options})
+        open_examples(path, SLOTS, **{"batch_size": 2, **options})
 
 
 def test_the_format_is_found(tmp_path):
@@ -332,7 +343,7 @@ def test_inside_a_function(tmp_path):
     @tf.function
     def total():
         result = tf.constant(0, tf.int64)
-        for features, _ in ExampleDataset(path, SPEC, 8):
+        for features, _ in open_examples(path, SPEC, 8):
             result += tf.reduce_sum(features["n"])
         return result
 

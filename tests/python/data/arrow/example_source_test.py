@@ -1,15 +1,15 @@
-"""Equal values are equal ids, however a tf.Example stores them."""
+"""ExampleSource: what the features of tf.Examples mean.
+
+Equal values are equal ids, however a tf.Example stores them.
+"""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from example_cases import records
+from example_cases import open_examples, records
 
 from lodestar import hash_ids
-from lodestar.data import Column, DataError, Schema, SkippedRecords
-from lodestar.data.example.example_dataset import ExampleDataset
-from lodestar.data.example.example_records import types_of
-from lodestar.data.example.parse_examples import parse_examples
+from lodestar.data import Column, Schema, SkippedRecords
 
 NAN = float("nan")
 
@@ -24,15 +24,12 @@ def write(tmp_path, column, *values):
 
 def read(tmp_path, column, *values, **options):
     """Writes records of a column and returns the values read."""
-    path = str(write(tmp_path, column, *values))
+    path = write(tmp_path, column, *values)
     schema = Schema([column], **options)
-    types = types_of([path], schema)
-    examples = tf.stack(list(tf.data.TFRecordDataset(path)))
-    names = tf.constant([f"{path}: record {i}" for i in range(len(values))])
-    found = parse_examples(schema, types, names, examples)
+    (found,) = open_examples(path, schema, len(values), as_columns=True)
     if column.kind == "sparse":
-        return tf.RaggedTensor.from_row_splits(*found).to_list()
-    return found[0].numpy().tolist()
+        return tf.RaggedTensor.from_row_splits(*found["c"]).to_list()
+    return found["c"].numpy().tolist()
 
 
 def hashed(texts, column="c"):
@@ -103,7 +100,7 @@ def test_decimal_text(tmp_path, text, wanted):
 def test_other_text_is_not_an_integer(tmp_path, text):
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match=r"a\.tfrecord: record 1: column c: found .*, expected an integer",
+        match=r"a\.tfrecord: record 1: column 'c': found .*, expected an integer",
     ):
         read(tmp_path, Column.sparse("c"), [], ["5", text], "6")
 
@@ -125,7 +122,7 @@ def test_random_integers(tmp_path):
 def test_other_floats_are_not_integers(tmp_path, number):
     for encoding in "int", "hash":
         with pytest.raises(
-            tf.errors.InvalidArgumentError, match="expected an integer"
+            tf.errors.InvalidArgumentError, match="expected a.* integer"
         ):
             read(tmp_path, Column.sparse("c", encoding=encoding), 1.0, number)
 
@@ -141,7 +138,9 @@ def test_hexadecimal_text(tmp_path):
 
 
 def test_strings_are_hashed(tmp_path):
-    column = Column.sparse("c", encoding="hash", hash_as="other")
+    column = Column.sparse(
+        "c", encoding="hash", hash_as="other", strings_only=True
+    )
     found = read(tmp_path, column, ["Oslo", " NA", " 007\t"], None, "Łódź")
     assert found == [
         hashed(["Oslo", "007"], "other"),
@@ -207,12 +206,12 @@ def test_labels(tmp_path):
         assert read(tmp_path, Column.label("c"), *values) == [[1], [0]]
         column = Column.label("c", dtype="float")
         assert read(tmp_path, column, *values) == [[1.0], [0.0]]
-    column = Column.label("c", positive=">50K")
+    column = Column.label("c", positive=(">50K", ">50K."), negative="<=50K")
     assert read(tmp_path, column, " >50K.", "<=50K", ">50K") == [[1], [0], [1]]
-    column = Column.label("c", positive="2", dtype="float")
-    for values in [2, 1], [2.0, 1.5], ["2", "x"]:
+    column = Column.label("c", positive="2", negative="1", dtype="float")
+    for values in [2, 1], [2.0, 1.0], ["2", "1"]:
         assert read(tmp_path, column, *values) == [[1.0], [0.0]]
-    column = Column.label("c", positive="0.5")
+    column = Column.label("c", positive="0.5", negative="1")
     assert read(tmp_path, column, 0.5, 1.0) == [[1], [0]]
     column = Column.one_hot("c", 3)
     for values in [2, 0], [2.0, 0.0], ["2", "0"]:
@@ -223,7 +222,7 @@ def test_labels(tmp_path):
     "column",
     [
         Column.label("c"),
-        Column.label("c", positive="2"),
+        Column.label("c", positive="1", negative="2"),
         Column.one_hot("c", 3),
         Column.dense("c", fill_value="error"),
         Column.sparse("c", fill_value="error"),
@@ -254,14 +253,22 @@ def test_a_missing_value_is_an_error(tmp_path, column, good, bad):
         (
             Column.dense("c"),
             ["1", "x"],
-            "1: column c: found x, expected a float",
+            "1: column 'c': found 'x', expected a float32",
         ),
-        (Column.dense("c"), ["1e39"], "found 1e39, expected a float32"),
+        (Column.dense("c"), ["1e39"], "found '1e39', expected a float32"),
         (Column.label("c"), ["2"], "found 2, expected 0 or 1"),
-        (Column.label("c"), ["yes"], "found yes, expected an integer of 64"),
-        (Column.one_hot("c", 3), [0.0, 3.0], "found 3, expected 0 to 2"),
+        (Column.label("c"), ["yes"], "found 'yes', expected 0 or 1"),
+        (
+            Column.one_hot("c", 3),
+            [0.0, 3.0],
+            "found 3, expected an integer in .0, 2.",
+        ),
         (Column.one_hot("c", 3), [["1", "2"]], "found 2 values, expected 1"),
-        (Column.sparse("c"), [1, "1"], "1, Key: c.*Data types don't match"),
+        (
+            Column.sparse("c"),
+            [1, "1"],
+            "1: column 'c': found a bytes_list, expected an int64_list as in",
+        ),
     ],
 )
 def test_values_that_contradict_the_schema(tmp_path, column, values, message):
@@ -272,27 +279,39 @@ def test_values_that_contradict_the_schema(tmp_path, column, values, message):
 def test_datasets_of_strings(tmp_path):
     column = Column.sparse("c", separator="|")
     path = write(tmp_path, column, "1|true", "x", None, "NA", ["0x10", "7.0"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="1: column c: fo"):
-        list(ExampleDataset(path, [column], 5))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="1: column 'c': fo"
+    ):
+        list(open_examples(path, [column], 5))
     skipped = SkippedRecords()
-    (features,) = ExampleDataset(
+    (features,) = open_examples(
         path, [column], 5, on_error="skip", skipped=skipped
     )
     assert features["c"].to_list() == [[1, 1], [], [], [16, 7]]
     assert skipped.messages == [
-        f"{path}: record 1: column c: found x, expected an integer of 64 bits"
+        f"{path}: record 1: column 'c': found 'x', expected an integer of 64 "
+        "bits"
     ]
 
 
-def test_columns_unsupported_by_examples(tmp_path):
-    with pytest.raises(DataError, match="'c': .* no lists of lists; `depth`"):
-        read(tmp_path, Column.sparse("c", depth=2), 1)
+def test_json(tmp_path):
     json = Column.sparse("c", separator="json")
-    with pytest.raises(
-        DataError, match="d: record 0: column 'c': strings with"
-    ):
-        read(tmp_path, json, "[1, 2]")
+    found = read(tmp_path, json, "[1, 2]", ["[3]", "[4]", "NA"], None)
+    assert found == [[1, 2], [3, 4], []]
     assert read(tmp_path, json, [1, 2]) == [[1, 2]]
+
+
+def test_strings_mean_the_same_beside_lists(tmp_path):
+    """A list in one record does not change how others are read."""
+    column = Column.sparse("c", separator="|", encoding="hash")
+    wanted = [hashed(["a", "b"]), hashed(["c"])]
+    assert read(tmp_path, column, "a|b", "c") == wanted
+    assert read(tmp_path, column, "a|b", "c", ["d", "e|f"]) == [
+        *wanted,
+        hashed(["d", "e", "f"]),
+    ]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="found '1 2'"):
+        read(tmp_path, Column.sparse("c"), "1 2")
 
 
 def test_weights_of_ids_that_are_missing(tmp_path):
@@ -307,6 +326,6 @@ def test_weights_of_ids_that_are_missing(tmp_path):
     )
     with pytest.raises(
         tf.errors.InvalidArgumentError,
-        match="record 1: column w: found 2 weights, expected one for each id of",
+        match="record 1: column 'w': found 2 weights, expected 1, one for each",
     ):
-        list(ExampleDataset(path, schema, 2))
+        list(open_examples(path, schema, 2))
