@@ -121,8 +121,9 @@ class Feature:
     def _check_special_ids(self) -> None:
         """Raises ValueError unless the ids in arguments are of one kind."""
         for option, value in self._special_ids.items():
-            in_64_bits = is_integer(value) and -(2**63) <= value < 2**63
-            if not (isinstance(value, str) or in_64_bits):
+            if isinstance(value, str):
+                continue
+            if not (is_integer(value) and -(2**63) <= value < 2**63):
                 raise ValueError(
                     f"`{option}` must be a 64-bit integer, or a string if the "
                     f"ids are strings, got {value!r}."

@@ -227,18 +227,21 @@ class Column:
             )
         self._check_fill_value()
 
+    def _texts(self, field: str) -> tuple[str, ...]:
+        found = getattr(self, field)
+        texts = (found,) if isinstance(found, str) else found
+        if not isinstance(texts, (tuple, list)) or not all(
+            isinstance(text, str) and text for text in texts
+        ):
+            raise self._error(
+                f"`{field}` must be a non-empty string or a list of them, got "
+                f"{found!r}."
+            )
+        return tuple(texts)
+
     def _check_label(self) -> None:
-        for field in ("positive", "negative"):
-            found = getattr(self, field)
-            texts = (found,) if isinstance(found, str) else found
-            if not isinstance(texts, (tuple, list)) or not all(
-                isinstance(text, str) and text for text in texts
-            ):
-                raise self._error(
-                    f"`{field}` must be a non-empty string or a list of them, "
-                    f"got {found!r}."
-                )
-            object.__setattr__(self, field, tuple(texts))
+        object.__setattr__(self, "positive", self._texts("positive"))
+        object.__setattr__(self, "negative", self._texts("negative"))
         for field in ("positive", "negative", "optional"):
             if getattr(self, field) and self.kind != "label":
                 raise self._error(f"only a label can have `{field}`.")
