@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from lodestar._data_tool.convert import Target, convert
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.sources import open_source
+from lodestar._formats import WRITTEN_NAMES
 from lodestar.data import Column, DataError, Schema
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 
-NAMES = [name for name in FORMATS if name != "arrow"]  # has no writer
+NAMES = [name for name in FORMATS if name in WRITTEN_NAMES]
 PAIRS = list(itertools.product(NAMES, NAMES))
 SUFFIX = {"parquet": ".parquet"}
 KEYS = {"norm": {"key_type": "int64"}, "raw": {"layout": "multi_hot_float"}}

@@ -282,7 +282,7 @@ FAILURES = [
     ),
     (
         "convert --label y in.txt out.txt",
-        "--label is for parquet, arrow, tfrecord, csv, tsv, but the",
+        "--label is for parquet, arrow, tfrecord, csv, tsv, jsonl, but the",
     ),
     (
         "convert --out-nnz 2 in.txt o.norm",

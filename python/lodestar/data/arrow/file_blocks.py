@@ -53,7 +53,7 @@ class FileBlocks:
 
     def first_line(self, number: int) -> int:
         """Returns the number of a block's first line, from 1."""
-        return 1 + sum(num_lines(self.read(i)) for i in range(number))
+        return 1 + sum(_num_lines(self.read(i)) for i in range(number))
 
     def _unpacked(self, number: int) -> bytes:
         if number in self._passed:
@@ -77,6 +77,6 @@ class FileBlocks:
         return data
 
 
-def num_lines(data: bytes) -> int:
+def _num_lines(data: bytes) -> int:
     """Returns the number of line ends: LF, CR LF or CR."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

@@ -17,7 +17,6 @@ from lodestar._library import gen_ops
 from lodestar.data.arrow.file_blocks import FileBlocks
 from lodestar.data.arrow.json_values import (
     ABSENT,
-    EXACT_BELOW,
     as_array,
     as_sample,
     leaf_of,
@@ -32,6 +31,7 @@ from lodestar.data.arrow.row_source import (
 )
 from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
+from lodestar.data.schema.domain import EXACT_BELOW
 
 # Number of bytes to parse at a time.
 _BLOCK_BYTES = 4 << 20
@@ -293,7 +293,7 @@ def _is_exact(column: Any) -> bool:
         while pa.types.is_list(chunk.type):
             chunk = chunk.flatten()
         if pa.types.is_floating(chunk.type):
-            is_small = pc.less(pc.abs(chunk), EXACT_BELOW)  # NaN is not
+            is_small = pc.less(pc.abs(chunk), EXACT_BELOW[64])  # NaN is not
             if pc.all(is_small).as_py() is False:
                 return False
     return True

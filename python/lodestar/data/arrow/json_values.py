@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from lodestar.data.arrow.decode import is_readable, missing_type
 from lodestar.data.schema import Column
+from lodestar.data.schema.domain import EXACT_BELOW
 
 ABSENT: Any = object()
 _TWICE: Any = object()
-# float64 holds every integer below it.
-EXACT_BELOW = 2**53
+_EXACT_BELOW = EXACT_BELOW[64]
 _MOST_DIGITS = 76  # of an Arrow decimal
 _MOST_SHOWN = 60
 _NONE: frozenset[str] = frozenset()
@@ -209,13 +209,13 @@ def _leaf_kind(value: Any) -> str:
         # JSON may escape half of a surrogate pair.
         return "string" if value.isascii() or _is_unicode(value) else "other"
     if python_type is _Number:
-        is_large = abs(float(value)) >= EXACT_BELOW
+        is_large = abs(float(value)) >= _EXACT_BELOW
         return "large fraction" if is_large else "fraction"
     if python_type is bool:
         return "boolean"
     if python_type is not int:
         return "other"
-    if abs(value) < EXACT_BELOW:
+    if abs(value) < _EXACT_BELOW:
         return "natural" if value >= 0 else "negative"
     if -(2**63) <= value < 2**63:
         return "large natural" if value > 0 else "large negative"

@@ -307,12 +307,7 @@ class TextSource(RowSource):
         return lines[1:] if self.format.has_header and group == 0 else lines
 
     def _first_line(self, group: int) -> int:
-        before = sum(_num_lines(self._blocks.read(i)) for i in range(group))
-        return 1 + self.format.skip_lines + before
-
-
-def _num_lines(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+        return self.format.skip_lines + self._blocks.first_line(group)
 
 
 def _type_of(column: Column) -> Any:

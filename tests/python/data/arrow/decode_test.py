@@ -454,3 +454,42 @@ def test_the_first_fault_of_a_row_is_kept():
     _, bad = decode_table([Column.sparse("a"), Column.sparse("b")], table)
     assert "column 'a': found 'x'" in bad[0]
     assert "column 'b': found 'z'" in bad[1]
+
+
+def test_values_of_several_types():
+    """A type makes only its rows bad, and nulls are missing in any type."""
+    arrays = [
+        pa.array([7, None, 8]),
+        pa.array([["a"], None]),
+        pa.array([[2], [3, 4]]),
+        pa.array([9.0, 0.5]),
+    ]
+    union = pa.UnionArray.from_dense(
+        pa.array([3, 0, 1, 2, 0, 1, 0, 3, 2], pa.int8()),
+        pa.array([0, 0, 0, 0, 1, 1, 2, 1, 1], pa.int32()),
+        arrays,
+    )
+    rows = [[9], [7], [], [2], [], [], [8], [], [3, 4]]
+    for chunks in (
+        pa.chunked_array([union]),
+        pa.chunked_array([union.slice(0, 4), union.slice(4)]),
+        pa.chunked_array([pa.concat_arrays([union, union]).slice(9)]),
+        pa.chunked_array([union.take(pa.array(range(9)))]),
+    ):
+        found, bad = decode(Column.sparse("x"), chunks)
+        assert {row: text.partition(", ")[0] for row, text in bad.items()} == {
+            2: "row 2: column 'x': found 'a'",
+            7: "row 7: column 'x': found 0.5",
+        }
+        assert [x for i, x in enumerate(found) if i not in bad] == [
+            x for i, x in enumerate(rows) if i not in bad
+        ]
+        found, bad = decode(Column.dense("x", fill_value=-1), chunks)
+        assert list(bad) == [2, 8] and found[:2] == [[9], [7]]
+        assert found[4] == found[5] == [-1] and found[7] == [0.5]
+        found, bad = decode(Column.one_hot("x", 10), chunks)
+        assert sorted(bad) == [2, 3, 4, 5, 7, 8]
+        assert bad[3] == (
+            "row 3: column 'x': found the type list<item: int64>, expected one "
+            "value per row"
+        )
