@@ -166,7 +166,11 @@ BAD = [
     (b"y,a,a\n1,2,3\n", "y", "in.csv: has 2 columns named 'a'"),
     (b"y,a\n1,\x00\n", "y", "in.csv: line 2: is not text: found a NUL byte"),
     (b"y,a\n1,\xff\n", "y", "in.csv: line 2: found the byte 0xff, which is no"),
-    (b'y,a\n1,"2\n0,3\n', "y", "in.csv: line 2: the quote of a field is not cl"),
+    (
+        b'y,a\n1,"2\n0,3\n',
+        "y",
+        "in.csv: line 2: the quote of a field is not cl",
+    ),
     (b"y,a\n1,2.5\n0,1e39\n", "y", "line 3: column 'a': found 1e.39, expected"),
     (b"y,a\n1,2.5\n", "y=", "`label` must be COLUMN or COLUMN=POSITIVE"),
 ]

@@ -106,7 +106,9 @@ def test_a_schema_reads_hexadecimal_ids(here):
 def test_files_without_a_header_in_another_encoding(here, capsys):
     (here / "in").write_bytes("x\n1||Zürich\n0||Köln\n".encode("latin-1"))
     options = "--columns label,city --delimiter || --encoding latin-1"
-    assert tool.main(f"convert {options} --skip-lines 1 in out.txt".split()) == 2
+    assert (
+        tool.main(f"convert {options} --skip-lines 1 in out.txt".split()) == 2
+    )
     assert "in: line 2: is not `columns`" in capsys.readouterr().err
     run(f"convert {options} --no-header --skip-lines 1 in out.txt")
     ids = hash_ids(["Zürich", "Köln"], column="city").numpy().view("uint64")

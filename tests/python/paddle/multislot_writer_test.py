@@ -1,12 +1,14 @@
 """MultiSlotWriter: exact text, checks, and no partial files."""
 
 import gzip
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lodestar.data import Column, Schema
+from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
@@ -42,6 +44,20 @@ def test_the_format_word_for_word(tmp_path):
         "1 0 2 0.1 100000002004087734272 0 1 0 0\n"
     )
     assert names(tmp_path) == ["file"]
+
+
+def test_large_numbers_are_read_back(tmp_path):
+    path = tmp_path / "file"
+    given = [2.0**24, -(2.0**24) - 2, 1e10, 3.4028234663852886e38, np.inf, 0.1]
+    spec = Schema([Column.label("y"), Column.sparse("x", dtype="float")])
+    with MultiSlotWriter(path, spec) as writer:
+        writer.write({"y": 1, "x": np.float32(given)})
+        writer.write({"y": 1, "x": given})
+        writer.write({"y": 1, "x": [2**24 - 1, 2**40, -(2**63)]})
+    found = [f["x"].values.numpy() for f, _ in MultiSlotDataset(path, spec, 1)]
+    for values in found[:2]:
+        np.testing.assert_array_equal(values, np.float32(given))
+    assert found[2].tolist() == [2**24 - 1, 2**40, -(2**63)]
 
 
 def test_worked_examples_of_the_format(tmp_path):
@@ -130,6 +146,22 @@ def test_an_unwritable_place_is_named(tmp_path):
         ({"day": -1}, "slot 'day' must be a whole .* 0 to 6, got -1"),
         ({"I": [1.0]}, r"slot 'I' must have .* \[2\], got \[1\]"),
         ({"I": [1.0, 1e39]}, r"slot 'I' must be a float32, got 1e\+39"),
+        *(
+            (
+                {"I": values},
+                "slot 'I' must be a number that float32 holds exactly if it is "
+                rf"2\*\*24 or more, got {re.escape(str(values[1]))}",
+            )
+            for values in (
+                [0, 20200715],
+                [0, -(2**24) - 1],
+                [0, 2**60 + 1],
+                np.array([0, 2**64 - 1], np.uint64),
+                [0.5, 16777217.0],
+                [0.5, 2.0**53 + 2],
+                [0.5, 1e20],
+            )
+        ),
         (
             {"I": ["a", "b"]},
             "slot 'I' must have numbers, got values of dtype <U1",
