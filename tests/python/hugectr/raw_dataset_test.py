@@ -222,6 +222,24 @@ def test_slot_sizes_shift_keys_and_limit_them(tmp_path):
         list(RawDataset(path, SPEC, 2, slot_size_array=[10_000, 299]))
 
 
+def test_integers_that_a_float_label_does_not_hold(tmp_path):
+    path = tmp_path / "file"
+    spec = [Column.label("y", dtype="float", binary=False), Column.sparse("C1")]
+    labels = [2**24, -(2**31), 2**24 + 1]
+    path.write_bytes(
+        reference.make_raw([([y], [], [[5]]) for y in labels], "int")
+    )
+    iterator = iter(RawDataset(path, spec, 1, layout="int"))
+    for wanted in labels[:2]:
+        assert next(iterator)[1].numpy().tolist() == [[wanted]]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="record 2 at byte 16: slot 'y': value 1 of 1 is 16777217, expected "
+        "an integer that float32 holds",
+    ):
+        next(iterator)
+
+
 def test_errors_while_reading(tmp_path):
     path = tmp_path / "bad"
     good = ([1], [0, 9], [[5], [6]])

@@ -45,6 +45,19 @@ def read(files, **options):
         ("1 1 2 .5 1 1 7.5 1 1", "slot 'C1' at byte 14: value 1 of 1 is '7.5'"),
         ("1 1 2 .5 1 1 18446744073709551616 1 1", "out of the range of uint64"),
         ("1 1 2 .5 1e99 0 1 1", "'1e99', out of the range of float"),
+        *(
+            (
+                f"1 1 2 .5 {text} 0 1 1",
+                f"slot 'I' at byte 10: value 2 of 2 is '{text}', which float32 "
+                f"does not hold: the nearest is {nearest}. Store ids and dates",
+            )
+            for text, nearest in (
+                ("20200715", 20200716),
+                ("-16777217", -16777216),
+                ("9007199254740993", 2**53),
+                ("1e20", 100000002004087734272),
+            )
+        ),
         (
             "1 2 2 .5 1 0 1 1",
             "slot 'click' at byte 3: value 1 of 1 is '2', exp",

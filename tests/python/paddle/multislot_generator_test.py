@@ -79,7 +79,7 @@ def sample(**changes):
         ([("d", [-1, 2**64 - 1, True])], "3 -1 18446744073709551615 1\n"),
         (
             [("d", [float("inf"), float("nan"), -0.0, 1e-7, 2.0**127])],
-            "5 inf nan -0.0 1e-07 1.7014118346046923e+38\n",
+            "5 inf nan -0.0 1e-07 170141183460469231731687303715884105728\n",
         ),
         (
             [("d", np.array([3, 2**63], np.uint64)), ("e", np.array([0.5]))],
@@ -221,6 +221,8 @@ def test_samples_match_the_slot_file(tmp_path):
         ({"click": []}, "'click' must be 1, got 0"),
         ({"I": [1]}, "'I' must be 2, got 1"),
         ({"I": [1, 1e39]}, r"'I': value 2 of 2 must be a float32, got 1e\+39"),
+        ({"I": [1, 20200715]}, "a number that float32 holds exactly from 2"),
+        ({"I": [1, 1e20]}, r"'I': value 2 of 2 must be a number .* got 1e\+20"),
         ({"I": [1, "1"]}, "'I': value 2 of 2 must be a number, got '1'"),
         ({"P": [1]}, "'P' must be a multiple of 2, got 1"),
         ({"C": [1]}, "'w' must have 1 values, one per id of slot 'C', got 2"),

@@ -26,7 +26,7 @@ SPEC = Schema(
 LINES = [
     "1 1 2 .5 1e3 2 1 2 2 7 -8 2 .25 -1 1 6 0",
     "1 0 2 -0.1 0x1p3 2 3 4 0 0 1 0 3 1 2 3",
-    "1 0 2 7 16777217 2 5 6 1 18446744073709551615 1 .125 1 3 0",
+    "1 0 2 7 16777218 2 5 6 1 18446744073709551615 1 .125 1 3 0",
 ]
 
 
@@ -103,7 +103,7 @@ def test_in_a_serving_signature(tmp_path):
     )
     loaded = tf.saved_model.load(tmp_path / "model").signatures["serve"]
     found = loaded(lines=tf.constant(LINES))
-    np.testing.assert_allclose(found["sum"], [1000.5, 7.9, 16777223], rtol=1e-6)
+    np.testing.assert_allclose(found["sum"], [1000.5, 7.9, 16777224], rtol=1e-6)
     np.testing.assert_array_equal(found["label"][:, 0], [1, 0, 0])
 
 
