@@ -524,33 +524,28 @@ def layer_of(tensor: Any) -> Any:
     return getattr(history, "operation", None)
 
 
-# Layers that pass their inputs on unchanged.
-_MOVING_LAYERS = (
-    keras.layers.Concatenate,
-    keras.layers.Flatten,
-    keras.layers.Identity,
-    keras.layers.Permute,
-    keras.layers.RepeatVector,
-    keras.layers.Reshape,
-)
+def keeps_inputs(tensor: Any, *attributes: str) -> bool:
+    """Returns whether a KerasTensor has the attributes of the model inputs it uses.
 
-
-def holds_inputs(tensor: Any) -> bool:
-    """Returns whether a KerasTensor holds values of model inputs, unchanged.
-
-    What a graph does to them before is then Keras's conversion of the inputs. No public
-    name leads from a tensor to the inputs of its layer. Without the private names the
-    result is False for all but inputs.
+    If no operation of the model has changed the dtype, then Keras made the cast that a
+    graph shows, to convert an input. No public name leads from a tensor to the inputs
+    of its layer. Without the private names the result is False for all but inputs.
     """
     operation = layer_of(tensor)
     if isinstance(operation, keras.layers.InputLayer):
         return True
-    if not isinstance(operation, _MOVING_LAYERS):
-        return False
     nodes = getattr(operation, "_inbound_nodes", ())
-    place = getattr(tensor._keras_history, "node_index", len(nodes))
-    return place < len(nodes) and all(
-        map(holds_inputs, getattr(nodes[place], "input_tensors", [None]))
+    place = getattr(
+        getattr(tensor, "_keras_history", None), "node_index", len(nodes)
+    )
+    given = getattr(nodes[place], "input_tensors", ()) if nodes[place:] else ()
+    return bool(given) and all(
+        all(
+            getattr(x, name, None) == getattr(tensor, name, None)
+            for name in attributes
+        )
+        and keeps_inputs(x, *attributes)
+        for x in given
     )
 
 

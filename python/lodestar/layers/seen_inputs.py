@@ -33,8 +33,9 @@ class SeenInputs:
         self._ranks: set[tuple[str, int]] = set()
         # The layers and operations that produced the symbolic inputs, by name.
         self._sources: dict[str, set[Any]] = {}
-        # Inputs that the model has changed, or made, itself.
-        self._changed: set[str] = set()
+        # Those that operations of the model have cast, or made dense.
+        self._cast: set[str] = set()
+        self._filled: set[str] = set()
 
     def see(
         self,
@@ -59,8 +60,10 @@ class SeenInputs:
         if isinstance(x, keras.KerasTensor):
             self._see_source(name, x)
         elif self._holds_inputs(name, x):
-            input_casts.refuse_casts(x, name, self._columns(name))
-            input_casts.refuse_filler(x, name, option, padding)
+            if name not in self._cast:
+                input_casts.refuse_casts(x, name, self._columns(name))
+            if name not in self._filled:
+                input_casts.refuse_filler(x, name, option, padding)
         if padding is None:
             self._see_kind(name, x)
 
@@ -68,20 +71,21 @@ class SeenInputs:
         """Raises ValueError if Keras cast `weights`, called `name`, to integers."""
         if isinstance(weights, keras.KerasTensor):
             self._see_source(name, weights)
-        elif self._holds_inputs(name, weights):
+        elif self._holds_inputs(name, weights) and name not in self._cast:
             input_casts.refuse_cut_weights(weights, name)
 
     def _see_source(self, name: str, x: keras.KerasTensor) -> None:
         source = _private.layer_of(x)
         if source is not None:
             self._sources.setdefault(name, set()).add(source)
-            if not _private.holds_inputs(x):
-                self._changed.add(name)
+            if not _private.keeps_inputs(x, "dtype"):
+                self._cast.add(name)
+            if not _private.keeps_inputs(x, "ragged", "sparse"):
+                self._filled.add(name)
 
     def _holds_inputs(self, name: str, x: Any) -> bool:
         """Returns whether `x` in a graph holds inputs of a functional model."""
-        is_known = name in self._sources and name not in self._changed
-        return is_known and tf.is_symbolic_tensor(flat_values(x))
+        return name in self._sources and tf.is_symbolic_tensor(flat_values(x))
 
     def _columns(self, name: str) -> str:
         """Returns the columns of a schema that are the input `name`, if all are."""

@@ -151,9 +151,7 @@ def test_a_table_in_a_layer_of_the_user():
     table = lodestar.EmbeddingVariable(2)
     ids = keras.Input((1,), dtype="int32", name="_id")
     rows = keras.layers.Lambda(lambda ids: table.lookup(ids), (1, 2))(ids)
-    with pytest.raises(
-        ValueError, match="`ids` are int64 in the data, but Ker"
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="that cast wraps"):
         run(keras.Model({"_id": ids}, rows), "predict", IDS)
 
 
