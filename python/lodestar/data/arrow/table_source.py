@@ -102,7 +102,12 @@ def _of_pandas(frame: Any) -> Any:
         series = frame.iloc[:, i]
         try:
             columns.append(_of_series(series))
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (
+            pa.ArrowException,
+            TypeError,
+            ValueError,
+            OverflowError,
+        ) as error:
             raise DataError(
                 f"{name_of(frame)}: column {name!r}: cannot be an Arrow array: "
                 f"{describe_error(error)}"
@@ -115,8 +120,9 @@ def _of_pandas(frame: Any) -> Any:
 def _of_series(series: Any) -> Any:
     try:
         return pa.Array.from_pandas(series)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        # Arrow has no type for strings beside numbers. In a CSV, they are text.
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        # Arrow infers no type for strings beside numbers, and for integers beyond
+        # int64. In a CSV, they are text.
         if not all(
             isinstance(value, (str, int, float)) or value is None
             for value in series
