@@ -1,7 +1,6 @@
 """Decodes the columns of Arrow tables into the values of declared columns."""
 
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -162,9 +161,6 @@ def _decode_array(
     first: int,
 ) -> Any:
     column = binding.column
-    if types.is_union(array.type):
-        rows = np.arange(first, first + len(array))
-        return _of_union(binding, array, na_values, faults, rows)
     advice = _advice(column)
 
     def add(rows: np.ndarray, describe: Any) -> None:
@@ -205,72 +201,6 @@ def _decode_array(
     if column.kind == "sparse":
         return _sparse(binding, lists, elements, add)
     return _fixed(binding, lists, elements, add, len(array))
-
-
-def missing_type(column: Column) -> Any:
-    """Returns the Arrow type of a column whose values are all missing."""
-    found = pa.null()
-    if column.kind == "dense" and column.num_values != 1:
-        found = pa.list_(found)
-    for _ in range(column.depth if column.depth > 1 else 0):
-        found = pa.list_(found)
-    return found
-
-
-@functools.lru_cache(maxsize=1024)
-def is_readable(column: Column, arrow_type: Any) -> bool:
-    """Returns whether values of an Arrow type can be read as a column."""
-    binding = Binding(column, column.name)
-    try:
-        _decode_array(binding, pa.array([], arrow_type), (), Faults(str), 0)
-    except DataError:
-        return False
-    return True
-
-
-def _of_union(
-    binding: Binding,
-    array: Any,
-    na_values: Collection[str],
-    faults: Faults,
-    rows: np.ndarray,
-) -> Any:
-    """Decodes a dense union, whose values may have different types.
-
-    Nulls are missing values whatever their type. A type that can never be read as
-    declared makes only its rows bad.
-    """
-    missing = missing_type(binding.column)
-    codes = array.type_codes.to_numpy(zero_copy_only=False)
-    offsets = array.offsets.to_numpy(zero_copy_only=False)
-    is_null = np.zeros(len(array), bool)
-    pieces = []
-    for code in range(array.type.num_fields):
-        places = np.flatnonzero(codes == code)
-        values = array.field(code).take(pa.array(offsets[places]))
-        null = values.is_null().to_numpy(zero_copy_only=False)
-        is_null[places] = null
-        pieces.append((places[~null], values.drop_null()))
-    places = np.flatnonzero(is_null)
-    pieces.append((places, pa.nulls(len(places), missing)))
-    parts = []
-    for places, values in pieces:
-        found = faults.of(rows[places])
-        try:
-            part = _decode_array(binding, values, na_values, found, 0)
-        except DataError as error:
-            describe = functools.partial(_constant, str(error))
-            found.add(np.arange(len(places)), binding.source, describe)
-            values = pa.nulls(len(places), missing)
-            part = _decode_array(binding, values, na_values, Faults(str), 0)
-        faults.add_all(found, rows[places])
-        parts.append({0: part})
-    order = np.argsort(np.concatenate([places for places, _ in pieces]))
-    return take(concat(parts), order)[0]
-
-
-def _constant(text: str, row: int) -> str:
-    return text
 
 
 def _inferred(column: Column) -> str:
@@ -354,11 +284,7 @@ def _json_lists(array: Any, column: Column, add: Any) -> Any:
     for row, text in enumerate(texts):
         try:
             value = None if text is None else parse_json(text)
-            found.append(
-                json_texts(
-                    value, column.depth, strings_only=column.strings_only
-                )
-            )
+            found.append(json_texts(value, column))
         except ValueError:
             found.append(None)
             bad.append(row)

@@ -37,12 +37,3 @@ class Faults:
     def add_row(self, row: int, text: str) -> None:
         """Adds a row that is bad as a whole."""
         self.found.setdefault(row, Fault(f"{self._where(row)}: {text}"))
-
-    def of(self, rows: np.ndarray) -> "Faults":
-        """Returns faults of some of the rows, to `add_all`."""
-        return Faults(lambda row: self._where(int(rows[row])))
-
-    def add_all(self, part: "Faults", rows: np.ndarray) -> None:
-        """Adds the faults of `part`, the result of `of(rows)`."""
-        for row, fault in part.found.items():
-            self.found.setdefault(int(rows[row]), fault)

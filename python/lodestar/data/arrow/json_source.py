@@ -2,8 +2,8 @@
 
 import contextlib
 import functools
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,15 +15,6 @@ from lodestar._errors import DataError, reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar.data.arrow.file_blocks import FileBlocks
-from lodestar.data.arrow.json_values import (
-    ABSENT,
-    as_array,
-    as_sample,
-    leaf_of,
-    lists_of,
-    lookup,
-    parse_object,
-)
 from lodestar.data.arrow.row_source import (
     RowSource,
     columns_of,
@@ -32,6 +23,15 @@ from lodestar.data.arrow.row_source import (
 from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
 from lodestar.data.schema.domain import EXACT_BELOW
+from lodestar.data.schema.json_text import (
+    JsonNumber,
+    check_leaf,
+    fault,
+    leaf_text,
+    map_leaves,
+    parse_json,
+)
+from lodestar.data.schema.schema import NA_VALUES
 
 # Number of bytes to parse at a time.
 _BLOCK_BYTES = 4 << 20
@@ -40,19 +40,29 @@ _SHOWING_LINES = 50
 # Lines that show the types of a file, if there is no schema.
 _SAMPLE_LINES = 20_000
 _MARK = b"\xef\xbb\xbf"
+_ABSENT: Any = object()
+_ESCAPED_KEY = re.compile(rb'\\.[^"\\]*"\s*:', re.DOTALL)
+# Arrow types that hold values of one kind exactly.
+_TYPES: Mapping[frozenset[type], Sequence[Any]] = {
+    frozenset(): [pa.null()],
+    frozenset({bool}): [pa.bool_()],
+    frozenset({int}): [pa.int64(), pa.uint64()],
+    frozenset({str}): [pa.string()],
+}
 
 
 class JsonSource(RowSource):
     """A file with one JSON object per line.
 
-    Integers are exact, and numbers with a fraction or an exponent are float64.
-    Python's parser defines what a line holds. Arrow's parser is several times
+    Values of several kinds, and numbers that no type holds exactly, are read as their
+    text. Python's parser defines what a line holds. Arrow's parser is several times
     faster, and reads the blocks of which it is certain to give the same values.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, na_values: Collection[str] = NA_VALUES):
         """Finds the blocks; raises DataError if the file has no lines."""
         self.path = path
+        self._na_values = frozenset(na_values)
         self.partitions = partitions_of(path)
         opened = tf.io.gfile.stat(as_input(path))
         self.num_bytes = opened.length
@@ -80,11 +90,8 @@ class JsonSource(RowSource):
         """See RowSource."""
         data = self._block(group)
         columns = {binding.source: binding.column for binding in bindings}
-        bad: dict[int, str] = {}
         table = self._by_arrow(data, self.row_groups[group], columns)
-        if table is None:
-            table, bad = self._by_python(data, columns)
-        return table, bad
+        return self._by_python(data, columns) if table is None else (table, {})
 
     def head(self, names: Sequence[str], rows: int) -> Any:
         """See RowSource."""
@@ -122,22 +129,27 @@ class JsonSource(RowSource):
         self, data: bytes, rows: int, columns: Mapping[str, Column]
     ) -> Any:
         """Returns a block's table, or None if it may not be exact."""
-        stored = [name for name in columns if name not in self.partitions]
         # A key takes precedence over a dotted path or a partition.
-        keys = {name for name in columns if name in self.partitions}
-        for name in stored:
-            parts = name.split(".")
-            keys.update(".".join(parts[:i]) for i in range(2, len(parts) + 1))
-        if any(quoted in data for key in keys for quoted in _quoted(key)):
+        keys = [
+            key
+            for name in columns
+            for key in _prefixes(name)
+            if "." in key or name in self.partitions
+        ]
+        if keys and _may_have(data, keys):
             return None
-        if not (_has_object_per_line(data, rows) and _is_unicode(data)):
+        # After an object in another one follows a comma or a bracket, so this is
+        # between lines; as many objects as lines are then one per line.
+        if data.count(b"}\n{") + data.count(b"}\r\n{") != rows - 1:
             return None
         try:
+            data.isascii() or data.decode()
             lines = data.split(b"\n", _SHOWING_LINES)[:_SHOWING_LINES]
-            objects = [parse_object(line) for line in lines if line]
+            objects = [_parse_object(line) for line in lines if line]
             types = {
-                name: _type_of(columns[name], [_get(o, name) for o in objects])
-                for name in stored
+                name: _Cells(column, _values(objects, name)[0]).parsed_type()
+                for name, column in columns.items()
+                if name not in self.partitions
             }
             table = pa.json.read_json(
                 pa.BufferReader(data),
@@ -154,28 +166,27 @@ class JsonSource(RowSource):
         if table.num_rows != rows:
             return None
         table = columns_of(table, list(columns), self.partitions)
-        return table if all(map(_is_exact, table.columns)) else None
+        chunks = (chunk for column in table.columns for chunk in column.chunks)
+        return table if all(map(_is_exact, chunks)) else None
 
     def _by_python(
         self, data: bytes, columns: Mapping[str, Column]
     ) -> tuple[Any, dict[int, str]]:
         """Returns a block's table, and the errors of bad rows."""
         bad = {}
-        values: list[list[Any]] = [[] for _ in columns]
+        rows: list[dict[str, Any]] = []
         for number, line in enumerate(filter(None, data.splitlines())):
-            found: list[Any] = [None] * len(columns)
             try:
-                row = parse_object(line)
-                found = [_get(row, n, self.partitions.get(n)) for n in columns]
+                rows.append(_parse_object(line))
             except ValueError as error:
+                rows.append({})
                 bad[number] = str(error)
-            for column_values, value in zip(values, found):
-                column_values.append(value)
         arrays = []
-        for (name, column), column_values in zip(columns.items(), values):
-            array, wrong = as_array(column, column_values)
-            arrays.append(array)
-            for number, text in wrong.items():
+        for name, column in columns.items():
+            values, wrong = _values(rows, name, self.partitions.get(name))
+            cells = _Cells(column, values)
+            arrays.append(cells.array(self._na_values))
+            for number, text in {**cells.bad, **wrong}.items():
                 bad.setdefault(number, f"column {name!r}: {text}")
         return pa.table(arrays, names=list(columns)), bad
 
@@ -186,27 +197,164 @@ class JsonSource(RowSource):
             for line in filter(None, self._block(group).splitlines()):
                 if len(objects) == _SAMPLE_LINES:
                     break
-                try:
-                    objects.append(parse_object(line))
-                except ValueError:
-                    continue  # an error when it is read
+                with contextlib.suppress(ValueError):  # raised when it is read
+                    objects.append(_parse_object(line))
         columns = {}
         for name in dict.fromkeys(n for x in objects for n in _leaves(x)):
-            values = []
-            for found in objects:
-                try:
-                    values.append(_get(found, name))
-                except ValueError:
-                    values.append(None)  # an error when it is read
-            kinds = {type(value) for value in values} - {type(None)}
-            if kinds != {dict}:  # null where others have fields
-                columns[name] = as_sample(name, values)
+            values, _ = _values(objects, name)
+            if {type(value) for value in values} - {type(None)} == {dict}:
+                continue  # null where others have fields
+            lists = [value for value in values if isinstance(value, list)]
+            depth = 1 + any(isinstance(x, list) for of in lists for x in of)
+            cells = _Cells(
+                Column.sparse(name, dtype="float", depth=depth), values
+            )
+            columns[name] = cells.array()
+            if any(isinstance(values[row], (dict, list)) for row in cells.bad):
+                unreadable = pa.list_(pa.struct([]))
+                columns[name] = pa.nulls(len(values), unreadable)
         return pa.table(columns)
 
 
-def _get(found: Mapping[str, Any], name: str, absent: Any = None) -> Any:
-    value = lookup(found, name)
-    return absent if value is ABSENT else value
+class _Cells:
+    """The values of a column in some lines, None for those in `bad`.
+
+    Attributes:
+        bad: Maps the indices of values that the column cannot have to errors.
+    """
+
+    def __init__(self, column: Column, values: Iterable[Any]):
+        self.bad: dict[int, str] = {}
+        self._column = column
+        self._kinds: set[type] = set()
+        depth = 0 if column.kind == "one_hot" else column.depth
+        is_wide = depth > 1 or (
+            column.kind == "dense" and column.num_values != 1
+        )
+        has_lists = any(isinstance(value, list) for value in values)
+        self._depth = depth if is_wide or has_lists else 0
+        if self._depth == 1:
+            values = [
+                x if x is None or isinstance(x, list) else [x] for x in values
+            ]
+        self._values = self._converted(values, self._checked)
+
+    def array(self, na_values: Collection[str] = ()) -> Any:
+        """Returns the values as an Arrow array of a type that holds them exactly."""
+        for leaf in _TYPES.get(frozenset(self._kinds), ()):
+            with contextlib.suppress(OverflowError, pa.ArrowInvalid):
+                return pa.array(self._values, self._type(leaf))
+        if self._are_numbers():
+            floats = self._converted(self._values, float)
+            array = pa.array(floats, self._type(pa.float64()))
+            if _is_exact(array):
+                return array
+
+        split = self._column.separator
+
+        def text_of(value: Any) -> str:
+            if type(value) is str:
+                return value
+            if isinstance(value, bool) and self._column.encoding == "hash":
+                value = int(value)  # as in a column of booleans
+            text = leaf_text(value)
+            if text in na_values or split is not None and split in text:
+                raise ValueError(
+                    f"found {text} among other kinds of values, as text of which "
+                    "`na_values` or `separator` would change its meaning"
+                )
+            return text
+
+        texts = self._converted(self._values, text_of)
+        return pa.array(texts, self._type(pa.string()))
+
+    def parsed_type(self) -> Any:
+        """Returns the type for Arrow's parser, which refuses values of others."""
+        column = self._column
+        if column.dtype == "float" and self._are_numbers():
+            return self._type(pa.float64())
+        if self._kinds:
+            return self.array().type
+        is_text = column.encoding != "int" or column.positive or column.unit
+        return self._type(pa.string() if is_text else pa.int64())
+
+    def _are_numbers(self) -> bool:
+        is_text = self._column.encoding != "int" or self._column.positive
+        return not is_text and self._kinds <= {int, JsonNumber}
+
+    def _type(self, leaf: Any) -> Any:
+        for _ in range(self._depth):
+            leaf = pa.list_(leaf)
+        return leaf
+
+    def _checked(self, value: Any) -> Any:
+        check_leaf(value, self._column)
+        self._kinds.add(type(value))
+        return value
+
+    def _converted(self, values: Iterable[Any], convert: Any) -> list[Any]:
+        found = []
+        for row, value in enumerate(values):
+            try:
+                value = map_leaves(value, self._depth, convert)
+            except ValueError as error:
+                value, self.bad[row] = None, str(error)
+            found.append(value)
+        return found
+
+
+def _parse_object(line: bytes) -> dict[str, Any]:
+    """Parses a line; raises ValueError, with the reason, if it is no object."""
+    try:
+        found = parse_json(line.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"found the byte 0x{line[error.start]:02x}, which is not utf-8"
+        ) from error
+    if not isinstance(found, dict):
+        raise fault(found, "a JSON object")
+    return found
+
+
+def _prefixes(name: str) -> list[str]:
+    """Returns a dotted path and its parts from the first on, the longest first."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
+def _lookup(row: Mapping[str, Any], name: str, absent: Any) -> Any:
+    """Returns the value of a key or, if there is none, of a dotted path.
+
+    Raises ValueError if the path leads through another value than an object.
+    """
+    top = next((key for key in _prefixes(name) if key in row), None)
+    if top is None:
+        return absent
+    value = row[top]
+    for key in name[len(top) + 1 :].split(".") if top != name else ():
+        if value is None:
+            return absent
+        if not isinstance(value, dict):
+            raise fault(value, f"an object with the key {key!r}")
+        if key not in value:
+            return absent
+        value = value[key]
+    return value
+
+
+def _values(
+    rows: Sequence[Mapping[str, Any]], name: str, absent: Any = None
+) -> tuple[list[Any], dict[int, str]]:
+    """Returns the values of a column, and the errors of rows that have none."""
+    values, bad = [], {}
+    for number, row in enumerate(rows):
+        value = None
+        try:
+            value = _lookup(row, name, absent)
+        except ValueError as error:
+            bad[number] = str(error)
+        values.append(value)
+    return values, bad
 
 
 def _leaves(found: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -218,82 +366,45 @@ def _leaves(found: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield f"{above}{key}"
 
 
-def _quoted(key: str) -> set[bytes]:
-    """Returns the spellings of a key in JSON files."""
-    texts = {json.dumps(key), json.dumps(key, ensure_ascii=False)}
-    # pandas escapes slashes.
-    texts |= {text.replace("/", "\\/") for text in texts}
-    return {text.encode() for text in texts}
+def _may_have(data: bytes, keys: Iterable[str]) -> bool:
+    """Returns whether one of the keys, or any with an escape, may be in data."""
+    if any(f'"{key}"'.encode() in data for key in keys):
+        return True
+    return _ESCAPED_KEY.search(data) is not None
 
 
 def _occurs(data: bytes, name: str) -> bool:
     """Returns whether a line has a key or a dotted path."""
-    ends = {q for key in (name, name.split(".")[-1]) for q in _quoted(key)}
-    if not any(end in data for end in ends):
-        return False
-    for line in data.splitlines():
-        if any(end in line for end in ends):
+    keys = (name, name.rpartition(".")[2])
+    for line in data.splitlines() if _may_have(data, keys) else ():
+        if _may_have(line, keys):
             with contextlib.suppress(ValueError):
-                if lookup(parse_object(line), name) is not ABSENT:
+                found = _parse_object(line)
+                if _lookup(found, name, _ABSENT) is not _ABSENT:
                     return True
     return False
 
 
-def _has_object_per_line(data: bytes, rows: int) -> bool:
-    """Returns whether `rows` objects, if no more, are on a line each."""
-    # After an object in another one follows a comma or a bracket.
-    ends = data.count(b"}\n{") or data.count(b"}\r\n{")
-    is_whole = data.startswith(b"{") and data[-3:].rstrip().endswith(b"}")
-    return is_whole and ends == rows - 1
-
-
-def _is_unicode(data: bytes) -> bool:
-    try:
-        return data.isascii() or bool(data.decode())
-    except UnicodeDecodeError:
-        return False
-
-
-def _type_of(column: Column, values: list[Any]) -> Any:
-    """Returns the type for Arrow's parser; raises ValueError if there is none."""
-    array, bad = as_array(column, values)
-    leaf, depth = leaf_of(array.type)
-    if bad or pa.types.is_union(leaf) or pa.types.is_decimal(leaf):
-        raise ValueError("Arrow's parser has no type for all values.")
-    is_float = column.dtype == "float"
-    if pa.types.is_integer(leaf) and is_float:
-        leaf = pa.float64()
-    elif pa.types.is_null(leaf):
-        is_text = column.encoding != "int" or column.positive or column.unit
-        leaf = pa.string() if is_text else pa.int64()
-        if is_float:
-            leaf = pa.float64()
-    return lists_of(leaf, depth)
-
-
 def _nested(types: Mapping[str, Any]) -> Any:
     """Returns the schema of columns, those with dotted paths inside structs."""
-    fields: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
-    for name, arrow_type in types.items():
+    for name in types:
         top, dot, rest = name.partition(".")
         if dot:
-            inside.setdefault(top, {})[rest] = arrow_type
-        else:
-            fields[name] = arrow_type
-    if not fields.keys().isdisjoint(inside):
+            inside.setdefault(top, {})[rest] = types[name]
+    if inside.keys() & types.keys():
         raise ValueError("A column is both a value and an object.")
-    fields.update((top, pa.struct(_nested(t))) for top, t in inside.items())
-    return pa.schema(list(fields.items()))
+    fields = [(name, t) for name, t in types.items() if "." not in name]
+    return pa.schema(
+        fields + [(top, pa.struct(_nested(t))) for top, t in inside.items()]
+    )
 
 
-def _is_exact(column: Any) -> bool:
+def _is_exact(array: Any) -> bool:
     """Returns whether no float is NaN, or may be a rounded integer."""
-    for chunk in column.chunks:
-        while pa.types.is_list(chunk.type):
-            chunk = chunk.flatten()
-        if pa.types.is_floating(chunk.type):
-            is_small = pc.less(pc.abs(chunk), EXACT_BELOW[64])  # NaN is not
-            if pc.all(is_small).as_py() is False:
-                return False
-    return True
+    while pa.types.is_list(array.type):
+        array = array.flatten()
+    if not pa.types.is_floating(array.type):
+        return True
+    is_small = pc.less(pc.abs(array), EXACT_BELOW[64])  # NaN is not
+    return pc.all(is_small).as_py() is not False

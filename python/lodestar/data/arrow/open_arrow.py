@@ -240,6 +240,9 @@ def open_files(
 ) -> ArrowData:
     """Opens files of one of `FORMATS`; raises DataError if a file is damaged."""
     metadata = None
+    na_values = options.na_values
+    if na_values is None:
+        na_values = NA_VALUES if schema is None else schema.na_values
     if format == "parquet":
         metadata = read_metadata(metadata_path(paths[0]))
         sources = _parquet_sources(paths, metadata, skip)
@@ -250,9 +253,9 @@ def open_files(
         if not any(source.num_rows for source in sources):
             raise DataError(f"{paths[0]}: no file of {len(paths)} has a record")
     elif format == "jsonl":
-        sources = _opened(paths, JsonSource, skip)
+        sources = _opened(paths, lambda p: JsonSource(p, na_values), skip)
     else:
-        sources = _text_sources(paths, format, schema, options, skip)
+        sources = _text_sources(paths, format, schema, options, na_values, skip)
     return ArrowData(sources, schema, options, skip, metadata)
 
 
@@ -322,11 +325,9 @@ def _text_sources(
     format: str,
     schema: Schema | None,
     options: ArrowOptions,
+    na_values: Collection[str],
     skip: Callable[[str, int], None] | None,
 ) -> list[RowSource]:
-    na_values = options.na_values
-    if na_values is None:
-        na_values = NA_VALUES if schema is None else schema.na_values
     declared = {**(schema.text if schema else {}), **options.text}
     if format == "tsv":
         declared.setdefault("delimiter", "\t")

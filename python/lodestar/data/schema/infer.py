@@ -575,7 +575,7 @@ def _json_lists(texts: Any) -> Any:
     values: list[str | None] = []
     for text in texts.to_pylist():
         try:
-            values += json_texts(parse_json(text), 1)
+            values += json_texts(parse_json(text), Column.sparse("x"))
         except ValueError:
             return None
     return pa.array(values, pa.large_string()).drop_null()
