@@ -87,8 +87,7 @@ def open_dataset(
     doubt are one error, with a call that declares them. Open all other data with that
     schema, so that equal values have the same meaning:
 
-    >>> train = open_dataset("clicks/train.csv", label="click",
-    ...                      categorical=["user", "item"], numeric=["age"])
+    >>> train = open_dataset("clicks/train.csv", label="click")
     >>> test = open_dataset("clicks/test.parquet", schema=train.schema)
     >>> model.fit(train, validation_data=test)
 
