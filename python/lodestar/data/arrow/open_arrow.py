@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
 from lodestar._checks import check_texts
@@ -465,21 +466,31 @@ def _inferred(
     wanted = options.wanted
     names = first.schema.names
     first.check_names(names)
-    is_criteo = isinstance(first, TextSource) and names[-26:] == CRITEO_IDS
-    if is_criteo:
-        wanted = _of_criteo(wanted, names)
     partitions = {
         name: [source.partitions.get(name) for source in sources]
         for name in first.partitions
         if name not in names and name not in options.outside
     }
-    schema, notes = infer_schema(
-        _sample(sources, partitions), first.path, wanted, partitions
-    )
+    sample = _sample(sources, partitions)
+    if names[-26:] == CRITEO_IDS and _is_criteo(sample):
+        wanted = _of_criteo(wanted, names)
+    schema, notes = infer_schema(sample, first.path, wanted, partitions)
     if isinstance(first, TextSource):
         notes = [*notes, f"Text: {first.format.describe()}."]
     schema = Schema(schema, na_values=schema.na_values, text=options.text)
     return Inferred(schema, notes)
+
+
+def _is_criteo(sample: Any) -> bool:
+    """Returns whether columns hold hexadecimal words, as in Criteo's click log."""
+    return all(
+        pa.types.is_string(sample[name].type)
+        and pc.all(
+            pc.match_substring_regex(sample[name], r"^\s*([0-9a-f]{8})?\s*$")
+        ).as_py()
+        is not False
+        for name in CRITEO_IDS
+    )
 
 
 def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
