@@ -55,8 +55,8 @@ class JsonSource(RowSource):
     """A file with one JSON object per line.
 
     Values of several kinds, and numbers that no type holds exactly, are read as their
-    text. Python's parser defines what a line holds. Arrow's parser is several times
-    faster, and reads the blocks of which it is certain to give the same values.
+    text. Python's parser defines the values of a line. Arrow's parser is several times
+    faster, and reads the blocks in which it certainly finds the same values.
     """
 
     def __init__(self, path: str, na_values: Collection[str] = NA_VALUES):
@@ -138,8 +138,8 @@ class JsonSource(RowSource):
         ]
         if keys and _may_have(data, keys):
             return None
-        # After an object in another one follows a comma or a bracket, so this is
-        # between lines; as many objects as lines are then one per line.
+        # Within an object, a comma or a bracket would follow. Lines with as many
+        # objects in all have one each.
         if data.count(b"}\n{") + data.count(b"}\r\n{") != rows - 1:
             return None
         try:
@@ -211,8 +211,7 @@ class JsonSource(RowSource):
             )
             columns[name] = cells.array()
             if any(isinstance(values[row], (dict, list)) for row in cells.bad):
-                unreadable = pa.list_(pa.struct([]))
-                columns[name] = pa.nulls(len(values), unreadable)
+                columns[name] = pa.nulls(len(values), pa.list_(pa.struct([])))
         return pa.table(columns)
 
 
@@ -228,11 +227,9 @@ class _Cells:
         self._column = column
         self._kinds: set[type] = set()
         depth = 0 if column.kind == "one_hot" else column.depth
-        is_wide = depth > 1 or (
-            column.kind == "dense" and column.num_values != 1
-        )
-        has_lists = any(isinstance(value, list) for value in values)
-        self._depth = depth if is_wide or has_lists else 0
+        is_list = depth > 1 or column.kind == "dense" and column.num_values != 1
+        is_list |= any(isinstance(value, list) for value in values)
+        self._depth = depth if is_list else 0
         if self._depth == 1:
             values = [
                 x if x is None or isinstance(x, list) else [x] for x in values
@@ -288,8 +285,7 @@ class _Cells:
         return leaf
 
     def _checked(self, value: Any) -> Any:
-        check_leaf(value, self._column)
-        self._kinds.add(type(value))
+        self._kinds.add(type(check_leaf(value, self._column)))
         return value
 
     def _converted(self, values: Iterable[Any], convert: Any) -> list[Any]:
@@ -304,7 +300,7 @@ class _Cells:
 
 
 def _parse_object(line: bytes) -> dict[str, Any]:
-    """Parses a line; raises ValueError, with the reason, if it is no object."""
+    """Parses a line; raises ValueError, with the reason, unless it is an object."""
     try:
         found = parse_json(line.decode())
     except UnicodeDecodeError as error:
@@ -323,7 +319,7 @@ def _prefixes(name: str) -> list[str]:
 
 
 def _lookup(row: Mapping[str, Any], name: str, absent: Any) -> Any:
-    """Returns the value of a key or, if there is none, of a dotted path.
+    """Returns the value of a key, else of a dotted path, else `absent`.
 
     Raises ValueError if the path leads through another value than an object.
     """
@@ -345,7 +341,7 @@ def _lookup(row: Mapping[str, Any], name: str, absent: Any) -> Any:
 def _values(
     rows: Sequence[Mapping[str, Any]], name: str, absent: Any = None
 ) -> tuple[list[Any], dict[int, str]]:
-    """Returns the values of a column, and the errors of rows that have none."""
+    """Returns the values of a column, and the errors of bad rows."""
     values, bad = [], {}
     for number, row in enumerate(rows):
         value = None

@@ -154,7 +154,6 @@ class ArrowData:
         self.notes: list[str] = []
         # Infer from the first source that has rows.
         first = next((s for s in sources if s.num_rows), sources[0])
-        na_values = NA_VALUES if schema is None else schema.na_values
         use_metadata = schema is None and metadata is not None
         if use_metadata and not options.infers:
             assert metadata is not None and isinstance(first, ParquetFile)
@@ -164,7 +163,6 @@ class ArrowData:
             use_metadata = False
             if schema is None:
                 schema, self.notes = _inferred(sources, first, options)
-                na_values = schema.na_values
             self.bindings = bind(_present(schema, first))
         if options.weights:
             schema = schema.with_weights(options.weights)
@@ -175,9 +173,9 @@ class ArrowData:
         if options.slot_size_array is not None:
             self.bindings = _limited(self.bindings, options.slot_size_array)
         self.schema = schema
-        self.na_values = na_values
+        self.na_values = schema.na_values
         self.sources = []
-        fits = _Fits(self.bindings, na_values)
+        fits = _Fits(self.bindings, self.na_values)
         for source in sources:
             try:
                 if use_metadata:
@@ -427,9 +425,9 @@ class _Fits:
         source.check_names(
             list(dict.fromkeys(b.source for b in self._bindings))
         )
+        if isinstance(source, ExampleSource | JsonSource | TextSource):
+            return  # each value is checked when it is read
         for binding in self._bindings:
-            if isinstance(source, ExampleSource | JsonSource | TextSource):
-                continue  # each value is checked when it is read
             arrow_type = source.types.get(binding.source)
             if arrow_type is None:
                 continue

@@ -18,7 +18,7 @@ class JsonNumber(str):
 
 
 class _Refused(str):
-    """Why a value is none; an error only if it is read."""
+    """The error of a value, raised only if the value is read."""
 
 
 def parse_json(text: str) -> Any:
@@ -83,7 +83,7 @@ def leaf_text(value: Any) -> str:
 
 
 def fault(value: Any, allowed: str) -> ValueError:
-    """Returns the error of a value that is not what is allowed."""
+    """Returns the error of another value than the allowed ones."""
     if isinstance(value, _Refused):
         return ValueError(value)
     return ValueError(f"found {_shown(value)}, expected {allowed}")

@@ -454,3 +454,19 @@ def test_the_first_fault_of_a_row_is_kept():
     _, bad = decode_table([Column.sparse("a"), Column.sparse("b")], table)
     assert "column 'a': found 'x'" in bad[0]
     assert "column 'b': found 'z'" in bad[1]
+
+
+def test_numbers_in_json_cells_keep_their_text():
+    """Equal numbers have several spellings, and hexadecimal ones another value."""
+    cells = ["[16777216.50]", "[1e400]", "[0.1, 7]", '["\\ud800"]', "[NaN]"]
+    column = Column.sparse("x", dtype="float", separator="json")
+    found, bad = decode(column, pa.chunked_array([cells]))
+    assert found[2] == [np.float32(0.1), 7] and sorted(bad) == [0, 1, 3, 4]
+    cells = ["[1e2]", "[7.0]", "[7]", '["7"]', "[" * 10**5]
+    column = Column.sparse("x", encoding="hash", separator="json")
+    found, bad = decode(column, pa.chunked_array([cells]))
+    assert found[2] == found[3] and sorted(bad) == [0, 1, 4]
+    cells = ["[10]", '["10"]']
+    column = Column.sparse("x", encoding="hex", separator="json")
+    found, bad = decode(column, pa.chunked_array([cells]))
+    assert found[1] == [16] and list(bad) == [0]
