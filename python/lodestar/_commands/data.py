@@ -1,5 +1,6 @@
 """The command line of the data tool."""
 
+import csv
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,19 @@ from lodestar._formats import (
 _positive = click.IntRange(min=1)
 _count = click.IntRange(min=0)
 _written = click.Choice(WRITTEN_NAMES)
-_names = comma_separated()
 _sizes = comma_separated(_positive)
+
+
+def _names(text: str) -> list[str]:
+    """Splits at commas, except within double quotes, as in CSV."""
+    try:
+        (names,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except (csv.Error, ValueError):
+        raise click.BadParameter(f"{text!r} is not a list of names.") from None
+    names = [name.strip() for name in names]
+    if not names or not all(names):
+        raise click.BadParameter(f"{text!r} has an empty item.")
+    return names
 
 
 def _nnz(text: str) -> list[int] | int:
@@ -84,10 +96,18 @@ READING = [
         metavar="COLUMN[=POSITIVE]",
     ),
     option(
-        "--categorical", "Columns of ids.  [default: inferred]", _names, "A,B"
+        "--categorical",
+        "Columns of ids. Inference decides only where the values leave one "
+        "meaning: columns of integers must be declared.",
+        _names,
+        "A,B",
     ),
+    option("--numeric", "Columns of numbers.", _names, "A,B"),
+    option("--ignore", "Columns to leave out.", _names, "A,B"),
     option(
-        "--numeric", "Columns of numbers.  [default: inferred]", _names, "A,B"
+        "--sample-weight",
+        "The column with the weight of each example in the loss.",
+        metavar="COLUMN",
     ),
     option(
         "na_values --na-value",

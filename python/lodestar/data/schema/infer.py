@@ -37,6 +37,8 @@ _CODE = r"^[+-]?0[0-9]"
 # around a bar, and lists as Python writes them.
 _ODD = r"^[^\pL]*[0-9][^\pL]*$|\||^[\[({].*[\])}]$"
 _LABEL = "label"
+# Options that declare columns by their names.
+_CHOICES = ("categorical", "numeric", "ignore")
 _SHOWN = 3
 
 
@@ -52,12 +54,58 @@ class _Doubt(Exception):
     """The values of a column leave several meanings.
 
     Its text describes what was seen. `option` is the option that a call to paste
-    names the column in.
+    names the column in, and `declare` the code of a `Column` that would do.
     """
 
-    def __init__(self, seen: str, option: str):
+    def __init__(self, seen: str, option: str, declare: str | None = None):
         super().__init__(seen)
         self.option = option
+        self.declare = declare
+
+
+class UnclearColumnsError(DataError):
+    """The first rows leave several meanings for columns.
+
+    The message has several lines and ends with a call to paste.
+
+    Attributes:
+        heading: The first line of the message.
+        seen: What was seen of each column in doubt.
+        options: Options that declare the columns, e.g. `{"numeric": ["age"]}`.
+    """
+
+    def __init__(
+        self,
+        heading: str,
+        doubts: Mapping[str, _Doubt],
+        given: Mapping[str, Collection[str]],
+    ):
+        """Creates an error for `doubts`, where `given` columns are declared."""
+        self.heading = heading
+        self.seen = {name: str(doubt) for name, doubt in doubts.items()}
+        self.options: dict[str, list[str]] = {}
+        for option, names in given.items():
+            more = [n for n, doubt in doubts.items() if doubt.option == option]
+            if names or more:
+                self.options[option] = [*names, *more]
+        lines = [
+            f"  {name!r}: {doubt}"
+            + (f": declare=[{doubt.declare}]" if doubt.declare else "")
+            for name, doubt in doubts.items()
+        ]
+        call = ", ".join(f"{n}={names}" for n, names in self.options.items())
+        super().__init__(
+            "\n".join(
+                [
+                    heading,
+                    *lines,
+                    "Declare which are ids (`categorical`), which are numbers "
+                    "(`numeric`) and which to leave out (`ignore`); `declare` "
+                    "takes a `Column` for anything else. For example:",
+                    f"  open_dataset(..., {call})",
+                ]
+            )
+        )
 
 
 class Wanted(NamedTuple):
@@ -183,7 +231,12 @@ def infer_schema(
         options = {"dtype": "float", **guess.options}
         columns.append(Column(name, guess.kind, why=why, **options))
     if doubts:
-        raise DataError(_doubts_text(where, rows, doubts, wanted))
+        columns_text = "these columns" if len(doubts) > 1 else "a column"
+        raise UnclearColumnsError(
+            f"{where}: {rows} rows leave several meanings for {columns_text}:",
+            doubts,
+            {name: getattr(wanted, name) for name in _CHOICES},
+        )
     if not columns:
         raise DataError(f"{where}: has no columns")
     # Targets come first, as in every format.
@@ -253,30 +306,6 @@ def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
                 f"{where}: column {name!r} is declared twice, in "
                 f"{' and '.join(places)}"
             )
-
-
-def _doubts_text(
-    where: str, rows: int, doubts: Mapping[str, _Doubt], wanted: Wanted
-) -> str:
-    """Returns the error for all columns in doubt, which ends with a call."""
-    listed = [f"  {name!r}: {doubt}" for name, doubt in doubts.items()]
-    arguments = []
-    for option in ("categorical", "numeric", "ignore"):
-        given = list(getattr(wanted, option))
-        given += [n for n, doubt in doubts.items() if doubt.option == option]
-        if given:
-            arguments.append(f"{option}={given}")
-    return "\n".join(
-        [
-            f"{where}: {rows} rows leave several meanings for "
-            f"{'these columns' if len(doubts) > 1 else 'a column'}:",
-            *listed,
-            "Declare which are ids (`categorical`), which are numbers "
-            "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
-            "`Column` for anything else. For example:",
-            f"  open_dataset(..., {', '.join(arguments)})",
-        ]
-    )
 
 
 class _Sample:
@@ -358,9 +387,9 @@ class _Sample:
         of = "lists of " if self._depth else ""
         if is_time(leaf):
             raise _Doubt(
-                f"{leaf}, which needs a unit: declare=[Column.dense("
-                f"{self._name!r}, dtype='uint64', unit='D')]",
+                f"{leaf}, which needs a unit",
                 "ignore",
+                f"Column.dense({self._name!r}, dtype='uint64', unit='D')",
             )
         if not len(self._array):
             raise _Doubt("every value is missing", "ignore")
@@ -446,9 +475,9 @@ class _Sample:
         if not 0 < len(others) <= _MOST_LABELS:
             raise DataError(
                 f"has {len(others)} values besides {positive!r}, expected 1 to "
-                f"{_MOST_LABELS}; declare=[Column.label({self._name!r}, "
-                f"positive={positive!r}, negative=[...])] names those that "
-                "mean 0"
+                f"{_MOST_LABELS}; a schema, or `declare`, names those that mean "
+                f"0: Column.label({self._name!r}, positive={positive!r}, "
+                "negative=[...])"
             )
         options = {"dtype": "uint64", "positive": positive, "negative": others}
         return _Guess("label", f"1 where it is {positive!r}", options)
