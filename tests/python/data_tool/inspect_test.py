@@ -80,7 +80,7 @@ def test_an_inferred_schema_gives_reasons(tmp_path, capsys):
     found = [re.split(" {2,}", row)[:3] for row in rows]
     assert [row[:2] for row in found] == [
         ["label", "binary label"],
-        ["a", "ids, hash"],
+        ["a", "ids, hash of strings"],
         ["b", "dense"],
     ]
     assert found[0][2].startswith("all labels are 0 or 1")

@@ -1,13 +1,17 @@
 """The data tool: its command line, exit codes and messages."""
 
+import datetime
 import gzip
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from census import CENSUS
@@ -297,10 +301,6 @@ FAILURES = [
         "out: the name must end in .parquet",
     ),
     (
-        "convert in.csv out.txt",
-        "in.csv: 1 rows do not show what a column is: 'a'",
-    ),
-    (
         "convert in.txt in.csv out.norm",
         "in.csv: is csv, but in.txt is multislot",
     ),
@@ -334,6 +334,55 @@ def test_failures_are_one_line_and_leave_nothing(
     before = names()
     assert failure(capsys, command).startswith(message)
     assert names() == before
+
+
+def test_columns_in_doubt_are_listed_with_options_to_paste(here, capsys):
+    (here / "in.csv").write_text('y,"a,b",say "c",d\n1,2,3,\n0,4,99999999,\n')
+    run("convert --label=y --categorical=d in.csv out.txt", 2)
+    said = capsys.readouterr()
+    assert (said.out, names()) == ("", ["in.csv"])
+    assert said.err == (
+        "lodestar.data: in.csv: 2 rows leave several meanings for these "
+        "columns:\n"
+        "  'a,b': 2 distinct whole numbers in 2 values: 2, 4\n"
+        "  'say \"c\"': 2 distinct whole numbers in 2 values: 3, 99999999, of "
+        "which float32 does not hold 99999999\n"
+        "Declare which are ids (--categorical), which are numbers (--numeric) "
+        "and which to leave out (--ignore); a schema file (--schema) declares "
+        "anything else. For example:\n"
+        '  \'--categorical=d,"say ""c"""\' \'--numeric="a,b"\'\n'
+    )
+    options = shlex.split(said.err.splitlines()[-1])
+    assert tool.main(["convert", "--label=y", *options, "in.csv", "o.txt"]) == 0
+    spec = Schema.load("o.txt.schema.yaml")
+    assert spec.names("sparse") == ['say "c"', "d"]
+    assert spec.names("dense") == ["a,b"]
+
+
+def test_a_column_in_doubt_that_needs_a_schema(here, capsys):
+    days = pa.array([datetime.date(2026, 1, 31)])
+    pq.write_table(pa.table({"day": days}), "in.parquet")
+    run("inspect in.parquet", 2)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "  'day': date32[day], which needs a unit",
+        "Declare which are ids (--categorical), which are numbers (--numeric) "
+        "and which to leave out (--ignore); a schema file (--schema) declares "
+        "anything else. For example:",
+        "  --ignore=day",
+    ]
+
+
+def test_ignored_columns_and_sample_weights(here, capsys):
+    (here / "in.csv").write_text("y,w,a,b\n1,2,0.5,7\n0,1,1.5,8\n")
+    run("convert --label=y --sample-weight=w --ignore=b in.csv out.txt")
+    assert capsys.readouterr().out.startswith(
+        "out.txt: 2 samples; columns: 1 label, 1 sample-weight, 1 dense; "
+    )
+    assert (here / "out.txt").read_text() == "1 1 1 2 1 0.5\n1 0 1 1 1 1.5\n"
+    assert (
+        "--ignore is for parquet, arrow, tfrecord, csv, tsv, jsonl"
+        in failure(capsys, "inspect --ignore=b --format norm in.csv")
+    )
 
 
 def test_slots_of_several_inputs_must_agree(text, here, capsys):
@@ -376,6 +425,8 @@ def test_generate(here, capsys, name):
         "convert --limit 0 in.txt out.txt",
         "convert --files 0 in.txt out",
         "convert --out-delimiter= in.txt out.csv",
+        "convert --numeric=a,,b in.csv out.txt",
+        """convert --numeric="a in.csv out.txt""",
         "convert --row-group-size 0 in.txt out.parquet",
         "generate --samples 0 log",
         "generate --seed -1 log",
@@ -423,7 +474,8 @@ def test_a_process_fails_with_one_line_and_code_2(here):
     assert (started.returncode, out) == (2, "")
     assert err == (
         "lodestar.data: in.csv: line 3: column 'y': found a missing value, which "
-        "it must not have; `on_error='skip'` leaves such rows out\n"
+        "it must not have unless the label is declared `optional=True`; "
+        "`on_error='skip'` leaves such rows out\n"
     )
     assert names() == ["in.csv"]
 

@@ -22,6 +22,7 @@ from lodestar.data.arrow.json_source import JsonSource
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
 from lodestar.data.arrow.row_source import (
     RowSource,
+    good_rows,
     partitions_of,
     split_sources,
     split_sources_by,
@@ -518,6 +519,11 @@ def _sample(
         rows += tables[-1].num_rows
         if rows >= most:
             break
+    if not rows and first.num_rows:
+        for group in range(len(first.row_groups)):
+            good_rows(
+                first, group, [], NA_VALUES, None
+            )  # raises the first error
     columns = []
     for i, name in enumerate(names):
         chunks = [chunk for table in tables for chunk in table.column(i).chunks]

@@ -232,8 +232,11 @@ def infer_schema(
         columns.append(Column(name, guess.kind, why=why, **options))
     if doubts:
         columns_text = "these columns" if len(doubts) > 1 else "a column"
+        heading = f"{rows} rows leave several meanings for {columns_text}:"
+        if not rows:
+            heading = "has no rows, which would show what its columns are:"
         raise UnclearColumnsError(
-            f"{where}: {rows} rows leave several meanings for {columns_text}:",
+            f"{where}: {heading}",
             doubts,
             {name: getattr(wanted, name) for name in _CHOICES},
         )
@@ -392,7 +395,10 @@ class _Sample:
                 f"Column.dense({self._name!r}, dtype='uint64', unit='D')",
             )
         if not len(self._array):
-            raise _Doubt("every value is missing", "ignore")
+            seen = (
+                "every value is missing" if self._has_missing else "no values"
+            )
+            raise _Doubt(seen, "ignore")
         if self._is_category:
             return self.ids(f"{of}categories")
         if self._is_boolean():
@@ -402,12 +408,15 @@ class _Sample:
             if text is not None:
                 return text
         lost = self._lost_number()
+        whole = self._whole()
         if lost is not None:
+            declare = f"Column.dense({self._name!r}, rounded=True)"
             raise _Doubt(
                 f"{self._seen()}, of which float32 does not hold {lost}",
-                "categorical",
+                "categorical" if whole else "numeric",
+                None if whole or self._depth else declare,
             )
-        if self._whole():
+        if whole:
             few = len(pc.unique(self._array)) <= _MANY
             is_number = few and not self._depth
             raise _Doubt(
@@ -509,13 +518,14 @@ class _Sample:
         return _Guess("dense", why, {**options, "shape": (self._width or 1,)})
 
     def _seen(self) -> str:
-        """Describes whole numbers."""
+        """Describes numbers."""
         distinct = pc.unique(self._array)
         shown = ", ".join(map(str, distinct[:_SHOWN].to_pylist()))
         more = ", ..." if len(distinct) > _SHOWN else ""
         of = " in lists" if self._depth else ""
+        whole = "whole " if self._whole() else ""
         return (
-            f"{len(distinct)} distinct whole numbers in {len(self._array)} "
+            f"{len(distinct)} distinct {whole}numbers in {len(self._array)} "
             f"values{of}: {shown}{more}"
         )
 
