@@ -244,13 +244,12 @@ INEXACT = [
     (Column.label("z", binary=False), np.array([1, 2**63], np.uint64)),
     (Column.label("z", dtype="float", binary=False), [0, 2**24 + 1]),
     (Column.dense("z"), np.array([2.0**24, 2.0**24 + 1])),
-    (Column.dense("z"), np.array([1e38, 1e39])),
-    (Column.sparse("z", dtype="float"), ([2**24 + 1], [0, 0, 1])),
+    (Column.dense("z"), np.array([0.1, 1e39])),
 ]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("slot, column", INEXACT, ids=str)
+@pytest.mark.parametrize("slot, column", INEXACT)
 def test_numbers_that_float32_does_not_hold_are_refused(
     tmp_path, name, slot, column
 ):

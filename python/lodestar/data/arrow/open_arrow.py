@@ -520,10 +520,12 @@ def _sample(
         if rows >= most:
             break
     if not rows and first.num_rows:
+        # All rows are bad: raise the error of the first.
+        bindings = [
+            Binding(Column.sparse(n, encoding="hash"), n) for n in names
+        ]
         for group in range(len(first.row_groups)):
-            good_rows(
-                first, group, [], NA_VALUES, None
-            )  # raises the first error
+            good_rows(first, group, bindings[:1], NA_VALUES, None)
     columns = []
     for i, name in enumerate(names):
         chunks = [chunk for table in tables for chunk in table.column(i).chunks]
