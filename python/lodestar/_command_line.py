@@ -1,4 +1,4 @@
-"""Command lines with one-line errors: Click commands, types, tables."""
+"""Command lines with short errors: Click commands, types, tables."""
 
 import os
 import select
@@ -17,7 +17,7 @@ from lodestar._commands.parsing import (
     path,
     positive,
 )
-from lodestar._errors import DataError, describe_error
+from lodestar._errors import DataError, UnclearColumnsError, describe_error
 
 __all__ = [
     "Command",
@@ -83,7 +83,10 @@ def run(
                 return _INTERRUPTED
             if not isinstance(error, errors):
                 raise
-            print(f"{name}: {describe_error(error)}", file=sys.stderr)
+            text = describe_error(error)
+            if isinstance(error, UnclearColumnsError):
+                text = error.command_text
+            print(f"{name}: {text}", file=sys.stderr)
             return failure
 
 

@@ -1,6 +1,5 @@
 """The command line of the data tool."""
 
-import csv
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,19 +17,8 @@ from lodestar._formats import (
 _positive = click.IntRange(min=1)
 _count = click.IntRange(min=0)
 _written = click.Choice(WRITTEN_NAMES)
+_names = comma_separated()
 _sizes = comma_separated(_positive)
-
-
-def _names(text: str) -> list[str]:
-    """Splits at commas, except within double quotes, as in CSV."""
-    try:
-        (names,) = csv.reader([text], skipinitialspace=True, strict=True)
-    except (csv.Error, ValueError):
-        raise click.BadParameter(f"{text!r} is not a list of names.") from None
-    names = [name.strip() for name in names]
-    if not names or not all(names):
-        raise click.BadParameter(f"{text!r} has an empty item.")
-    return names
 
 
 def _nnz(text: str) -> list[int] | int:

@@ -23,11 +23,7 @@ from lodestar._data_tool.inspect_files import inspect_files, print_found
 from lodestar._data_tool.output import Target, check_target
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.sources import Source, open_source
-from lodestar._data_tool.tool_options import (
-    read_options,
-    unclear_text,
-    write_options,
-)
+from lodestar._data_tool.tool_options import read_options, write_options
 from lodestar._data_tool.validate_files import Validation
 from lodestar._errors import DataError
 from lodestar.data.files.find_format import (
@@ -38,7 +34,6 @@ from lodestar.data.files.find_format import (
 from lodestar.data.files.formats import FORMATS, INFERRED, Format
 from lodestar.data.files.schema_beside import schema_of, schema_path
 from lodestar.data.schema import as_schema
-from lodestar.data.schema.infer import UnclearColumnsError
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list
@@ -65,11 +60,7 @@ def run(context: click.Context) -> int:
     def command() -> int:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
-            try:
-                code = commands[context.info_name or ""](**context.params)
-            except UnclearColumnsError as error:
-                print(f"{_NAME}: {unclear_text(error)}", file=sys.stderr)
-                return 2
+            code = commands[context.info_name or ""](**context.params)
         for warning in caught:
             print(f"{_NAME}: warning: {warning.message}", file=sys.stderr)
         return code

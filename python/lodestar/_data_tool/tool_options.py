@@ -1,8 +1,5 @@
 """Assigns options of the command line to formats."""
 
-import csv
-import io
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +11,6 @@ from lodestar._commands.data import (
 )
 from lodestar._errors import DataError
 from lodestar.data.files.formats import FORMATS, Format
-from lodestar.data.schema.infer import UnclearColumnsError
 
 _OUT = "out_"
 # The flag of each option.
@@ -61,31 +57,6 @@ def write_options(
             formats = [f.name for f in FORMATS.values() if name in f.writes]
             raise _misplaced(_OUT + name if own else name, formats, target)
     return found
-
-
-def unclear_text(error: UnclearColumnsError) -> str:
-    """Returns the error for a command line, which ends with options to paste."""
-    options = [
-        shlex.quote(f"{_FLAGS[name]}={_list(names)}")
-        for name, names in error.options.items()
-    ]
-    return "\n".join(
-        [
-            error.heading,
-            *(f"  {name!r}: {seen}" for name, seen in error.seen.items()),
-            "Declare which are ids (--categorical), which are numbers "
-            "(--numeric) and which to leave out (--ignore); a schema file "
-            "(--schema) declares anything else. For example:",
-            f"  {' '.join(options)}",
-        ]
-    )
-
-
-def _list(names: list[str]) -> str:
-    """Returns names as the options take them, quoted as in CSV."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
-    return line.getvalue()
 
 
 def _misplaced(name: str, formats: list[str], found: Format) -> DataError:

@@ -1,5 +1,8 @@
 """Infers a schema from the first rows of any source."""
 
+import csv
+import io
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lodestar._errors import DataError
+from lodestar._errors import DataError, UnclearColumnsError
 from lodestar.data.schema.arrow_types import (
     as_text,
     is_list,
@@ -37,8 +40,6 @@ _CODE = r"^[+-]?0[0-9]"
 # around a bar, and lists as Python writes them.
 _ODD = r"^[^\pL]*[0-9][^\pL]*$|\||^[\[({].*[\])}]$"
 _LABEL = "label"
-# Options that declare columns by their names.
-_CHOICES = ("categorical", "numeric", "ignore")
 _SHOWN = 3
 
 
@@ -61,51 +62,6 @@ class _Doubt(Exception):
         super().__init__(seen)
         self.option = option
         self.declare = declare
-
-
-class UnclearColumnsError(DataError):
-    """The first rows leave several meanings for columns.
-
-    The message has several lines and ends with a call to paste.
-
-    Attributes:
-        heading: The first line of the message.
-        seen: What was seen of each column in doubt.
-        options: Options that declare the columns, e.g. `{"numeric": ["age"]}`.
-    """
-
-    def __init__(
-        self,
-        heading: str,
-        doubts: Mapping[str, _Doubt],
-        given: Mapping[str, Collection[str]],
-    ):
-        """Creates an error for `doubts`, where `given` columns are declared."""
-        self.heading = heading
-        self.seen = {name: str(doubt) for name, doubt in doubts.items()}
-        self.options: dict[str, list[str]] = {}
-        for option, names in given.items():
-            more = [n for n, doubt in doubts.items() if doubt.option == option]
-            if names or more:
-                self.options[option] = [*names, *more]
-        lines = [
-            f"  {name!r}: {doubt}"
-            + (f": declare=[{doubt.declare}]" if doubt.declare else "")
-            for name, doubt in doubts.items()
-        ]
-        call = ", ".join(f"{n}={names}" for n, names in self.options.items())
-        super().__init__(
-            "\n".join(
-                [
-                    heading,
-                    *lines,
-                    "Declare which are ids (`categorical`), which are numbers "
-                    "(`numeric`) and which to leave out (`ignore`); `declare` "
-                    "takes a `Column` for anything else. For example:",
-                    f"  open_dataset(..., {call})",
-                ]
-            )
-        )
 
 
 class Wanted(NamedTuple):
@@ -231,15 +187,7 @@ def infer_schema(
         options = {"dtype": "float", **guess.options}
         columns.append(Column(name, guess.kind, why=why, **options))
     if doubts:
-        columns_text = "these columns" if len(doubts) > 1 else "a column"
-        heading = f"{rows} rows leave several meanings for {columns_text}:"
-        if not rows:
-            heading = "has no rows, which would show what its columns are:"
-        raise UnclearColumnsError(
-            f"{where}: {heading}",
-            doubts,
-            {name: getattr(wanted, name) for name in _CHOICES},
-        )
+        raise _unclear(where, rows, doubts, wanted)
     if not columns:
         raise DataError(f"{where}: has no columns")
     # Targets come first, as in every format.
@@ -309,6 +257,64 @@ def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
                 f"{where}: column {name!r} is declared twice, in "
                 f"{' and '.join(places)}"
             )
+
+
+def _unclear(
+    where: str, rows: int, doubts: Mapping[str, _Doubt], wanted: Wanted
+) -> UnclearColumnsError:
+    """Returns the error for all columns in doubt."""
+    columns = "these columns" if len(doubts) > 1 else "a column"
+    heading = f"{where}: {rows} rows leave several meanings for {columns}:"
+    if not rows:
+        heading = f"{where}: has no rows, which would show its columns' kinds:"
+    chosen = {
+        option: [
+            *getattr(wanted, option),
+            *(n for n, doubt in doubts.items() if doubt.option == option),
+        ]
+        for option in ("categorical", "numeric", "ignore")
+    }
+    call = [f"{option}={names}" for option, names in chosen.items() if names]
+    flags = [
+        shlex.quote(f"--{option}={_comma_separated(names)}")
+        for option, names in chosen.items()
+        if names
+    ]
+    lines = [
+        f"  {name!r}: {doubt}"
+        + (f": declare=[{doubt.declare}]" if doubt.declare else "")
+        for name, doubt in doubts.items()
+    ]
+    command_lines = [f"  {name!r}: {doubt}" for name, doubt in doubts.items()]
+    return UnclearColumnsError(
+        "\n".join(
+            [
+                heading,
+                *lines,
+                "Declare which are ids (`categorical`), which are numbers "
+                "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
+                "`Column` for anything else. For example:",
+                f"  open_dataset(..., {', '.join(call)})",
+            ]
+        ),
+        "\n".join(
+            [
+                heading,
+                *command_lines,
+                "Declare which are ids (--categorical), which are numbers "
+                "(--numeric) and which to leave out (--ignore); a schema file "
+                "(--schema) declares anything else. For example:",
+                f"  {' '.join(flags)}",
+            ]
+        ),
+    )
+
+
+def _comma_separated(names: list[str]) -> str:
+    """Returns names as a command line takes them, quoted as in CSV."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 class _Sample:
