@@ -2,6 +2,7 @@
 
 import datetime
 import gzip
+import json
 import os
 import shlex
 import signal
@@ -81,7 +82,10 @@ def test_convert_and_inspect_csv(here, capsys):
         "o.txt: 4 samples; columns: 1 label, 2 dense, 2 sparse; "
         "o.txt.schema.yaml\n"
     )
-    assert said.err == ""  # no progress if stderr is not a terminal
+    # No progress if stderr is not a terminal.
+    assert said.err == (
+        "lodestar.data: Text: delimiter ',', quote '\"', header in line 1.\n"
+    )
     run("inspect o.txt")
     assert capsys.readouterr().out.startswith("4 samples in 1 file\ncolumn")
 
@@ -113,7 +117,7 @@ def test_files_without_a_header_in_another_encoding(here, capsys):
     assert (
         tool.main(f"convert {options} --skip-lines 1 in out.txt".split()) == 2
     )
-    assert "in: line 2: is not `columns`" in capsys.readouterr().err
+    assert "in: line 2: is not --columns" in capsys.readouterr().err
     run(f"convert {options} --no-header --skip-lines 1 in out.txt")
     ids = hash_ids(["Zürich", "Köln"], column="city").numpy().view("uint64")
     assert (here / "out.txt").read_text() == (
@@ -255,6 +259,7 @@ def test_warnings_are_one_line(here, capsys):
     (here / "in.csv").write_text("y,a\n1,2\n0,3")
     run("convert --label=y --numeric=a in.csv out.txt")
     assert capsys.readouterr().err == (
+        "lodestar.data: Text: delimiter ',', quote '\"', header in line 1.\n"
         "lodestar.data: warning: in.csv: the last line does not end in a "
         "newline; the file may be cut short\n"
     )
@@ -372,6 +377,40 @@ def test_a_column_in_doubt_that_needs_a_schema(here, capsys):
     ]
 
 
+def test_messages_name_options_of_the_command_line(here, capsys):
+    (here / "a.csv").write_text("city,land\nOslo,NO\n")
+    assert failure(capsys, "inspect a.csv") == (
+        "a.csv: line 1: may be a header or data: city, land; pass --header, or "
+        "--no-header and --columns=A,B"
+    )
+    (here / "b.csv").write_text("# x\ny,a\n1,0.5\n0,1.5\n")
+    assert failure(capsys, "inspect b.csv").endswith("pass --skip-lines=1")
+    # Not an option, and not an option of the command line:
+    for text in ("`dtype='uint64'`", "`label=1, rounded=True`", "`a b`"):
+        assert tool.with_flags(text) == text
+
+
+def test_notes_on_an_inferred_schema(here, capsys):
+    table = pa.table({"a": [0.5], "b": [[[[1]]]]})
+    pq.write_table(table, "in.parquet")
+    run("convert in.parquet out.csv")
+    label, unread = capsys.readouterr().err.splitlines()
+    assert label.endswith("pass --label='COLUMN' to train.")
+    assert unread.startswith("lodestar.data: Not read, for their types: 'b' (l")
+    run("inspect in.parquet --json")
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert notes[1] == unread.removeprefix("lodestar.data: ")
+    run("inspect in.parquet")
+    assert capsys.readouterr().out.splitlines()[-2:] == notes
+
+
+def test_text_options_of_another_format(here, capsys):
+    (here / "in").write_text('{"a": 0.5}\n')
+    assert failure(capsys, "inspect --skip-lines 1 in") == (
+        "--skip-lines is for csv, tsv, but the format is jsonl."
+    )
+
+
 def test_ignored_columns_and_sample_weights(here, capsys):
     (here / "in.csv").write_text("y,w,a,b\n1,2,0.5,7\n0,1,1.5,8\n")
     run("convert --label=y --sample-weight=w --ignore=b in.csv out.txt")
@@ -475,7 +514,7 @@ def test_a_process_fails_with_one_line_and_code_2(here):
     assert err == (
         "lodestar.data: in.csv: line 3: column 'y': found a missing value, which "
         "it must not have unless the label is declared `optional=True`; "
-        "`on_error='skip'` leaves such rows out\n"
+        "--on-error='skip' leaves such rows out\n"
     )
     assert names() == ["in.csv"]
 
