@@ -98,7 +98,7 @@ def compare_csv(folder: pathlib.Path, small: bool, runs: int) -> None:
     rows = 30_000 if small else 300_000
     path = folder / "clicks.csv"
     frame(rows).to_csv(path, index=False)
-    schema = open_dataset(path, verbose=False).schema
+    schema = open_dataset(path, categorical=["user_id"], verbose=False).schema
     compare(
         "CSV, 5 columns",
         lambda _: count(path, schema),
@@ -123,7 +123,13 @@ def main():
             for batch_size in BATCH_SIZES:
                 compare(
                     f"Parquet, {kind}, batches of {batch_size}",
-                    ours(open_dataset(path, batch_size=batch_size)),
+                    ours(
+                        open_dataset(
+                            path,
+                            batch_size=batch_size,
+                            categorical=[f"C{i + 1}" for i in range(26)],
+                        )
+                    ),
                     baseline(path, batch_size),
                     [None],
                     against="pyarrow alone",

@@ -24,13 +24,21 @@ keras.utils.set_random_seed(1)
 
 # ## Reading a file
 #
-# `open_dataset` infers the kind of each column, and returns batches as a
-# `tf.data.Dataset`. `split=` holds out a part of the rows for validation.
+# `open_dataset` infers that columns of words are ids, and returns batches as a
+# `tf.data.Dataset`. Integers may be ids or numbers, so `numeric=` declares them.
+# `split=` holds out a part of the rows for validation.
 
 file = lodestar.testing.census_file()
 train, test = lodestar.data.open_dataset(
     file,
     label="salary=>50K",
+    numeric=[
+        "age",
+        "education-num",
+        "capital-gain",
+        "capital-loss",
+        "hours-per-week",
+    ],
     batch_size=256,
     split=0.2,
     shuffle_rows=2000,

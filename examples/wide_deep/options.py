@@ -8,7 +8,7 @@ import click
 
 from lodestar import _command_line
 
-_INFERENCE = ("label", "categorical", "numeric")
+_INFERENCE = ("label", "categorical", "numeric", "ignore")
 # Options for the given files.
 _OF_DATA = ("schema", "format", *_INFERENCE, "read", "eval_data", "keep_order")
 
@@ -72,6 +72,12 @@ _COMMAND = _command_line.Command(
         _option(
             "--numeric",
             "Without a schema: columns of numbers.",
+            _command_line.comma_separated(),
+            metavar="A,B",
+        ),
+        _option(
+            "--ignore",
+            "Without a schema: columns to leave out.",
             _command_line.comma_separated(),
             metavar="A,B",
         ),

@@ -1,4 +1,4 @@
-"""Command lines with one-line errors: Click commands, types, tables."""
+"""Command lines with short errors: Click commands, types, tables."""
 
 import os
 import select
@@ -17,7 +17,7 @@ from lodestar._commands.parsing import (
     path,
     positive,
 )
-from lodestar._errors import DataError, describe_error
+from lodestar._errors import DataError, UnclearColumnsError, describe_error
 
 __all__ = [
     "Command",
@@ -46,6 +46,7 @@ def run(
     *,
     errors: tuple[type[BaseException], ...] = ERRORS,
     interrupted: str | None = None,
+    describe: Callable[[BaseException], str] = describe_error,
 ) -> int:
     """Runs a command and returns its exit code.
 
@@ -60,6 +61,7 @@ def run(
         failure: Exit code if it raises one of `errors`.
         errors: Errors that become a line on stderr; others are raised.
         interrupted: Message on stderr after Ctrl-C. Defaults to one that says so.
+        describe: Returns the message of an error.
 
     Returns:
         The result of `command`; `failure`; 130 after Ctrl-C; or 0 if the reader
@@ -83,7 +85,10 @@ def run(
                 return _INTERRUPTED
             if not isinstance(error, errors):
                 raise
-            print(f"{name}: {describe_error(error)}", file=sys.stderr)
+            text = describe(error)
+            if isinstance(error, UnclearColumnsError):
+                text = error.command_text
+            print(f"{name}: {text}", file=sys.stderr)
             return failure
 
 

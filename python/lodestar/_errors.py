@@ -14,6 +14,18 @@ class DataError(ValueError):
     """Bad input data or output path; the message is one line that names it."""
 
 
+class UnclearColumnsError(DataError):
+    """The first rows leave several meanings for columns.
+
+    The message has several lines, one per column, and ends with a call to paste.
+    `command_text` is the same for a command line and ends with options.
+    """
+
+    def __init__(self, text: str, command_text: str):
+        super().__init__(text)
+        self.command_text = command_text
+
+
 # Text that TensorFlow adds to an op's message.
 _DECORATION = re.compile(
     r"\{\{[^}]*\}\}|\[\[.*?\]\]|\[Op:[^\]]*\](?: name:.*)?|"

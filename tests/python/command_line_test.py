@@ -127,6 +127,8 @@ def test_options_of_reading_that_are_given():
         ("--colour", "No such option"),
         ("--sizes=3,x", "'--sizes': 'x' is not a valid integer."),
         ("--names=a,,b", "'a,,b' has an empty item."),
+        ("--names=", "'' has an empty item."),
+        ('--names="a', "'\"a' is not a list."),
         ("--out=", "The path is empty."),
         ("--rate=nan", "nan is not a positive number."),
         ("--rate=0", "0 is not a positive number."),

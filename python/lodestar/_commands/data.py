@@ -84,10 +84,18 @@ READING = [
         metavar="COLUMN[=POSITIVE]",
     ),
     option(
-        "--categorical", "Columns of ids.  [default: inferred]", _names, "A,B"
+        "--categorical",
+        "Columns of ids. Inference decides only where the values leave one "
+        "meaning: columns of integers must be declared.",
+        _names,
+        "A,B",
     ),
+    option("--numeric", "Columns of numbers.", _names, "A,B"),
+    option("--ignore", "Columns to leave out.", _names, "A,B"),
     option(
-        "--numeric", "Columns of numbers.  [default: inferred]", _names, "A,B"
+        "--sample-weight",
+        "The column with the weight of each example in the loss.",
+        metavar="COLUMN",
     ),
     option(
         "na_values --na-value",

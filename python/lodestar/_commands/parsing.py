@@ -1,5 +1,6 @@
 """Parses Click commands that run elsewhere, and defines types of parameters."""
 
+import csv
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -99,10 +100,17 @@ def positive(text: str) -> float:
 def comma_separated(
     item: Callable[[str], Any] = str,
 ) -> Callable[[str], list[Any]]:
-    """Returns the type of parameters that are lists of `item`, e.g. `A,B`."""
+    """Returns the type of parameters that are lists of `item`, e.g. `A,B`.
+
+    Double quotes around an item that contains a comma are removed, as in CSV.
+    """
 
     def items(text: str) -> list[Any]:
-        parts = [part.strip() for part in text.split(",")]
+        try:
+            (parts,) = csv.reader([text], skipinitialspace=True, strict=True)
+        except (csv.Error, ValueError):
+            raise click.BadParameter(f"{text!r} is not a list.") from None
+        parts = [part.strip() for part in parts] or [""]
         if not all(parts):
             raise click.BadParameter(f"{text!r} has an empty item.")
         return [item(part) for part in parts]

@@ -1,7 +1,7 @@
 """The data tool: `python -m lodestar.data convert|inspect|validate|generate`.
 
-The exit code is 0, or 2 with an error in one line on stderr; `validate` returns 1
-if it finds errors.
+The exit code is 0, or 2 with an error on stderr, in one line unless it lists
+columns; `validate` returns 1 if it finds errors.
 """
 
 import collections
@@ -23,9 +23,13 @@ from lodestar._data_tool.inspect_files import inspect_files, print_found
 from lodestar._data_tool.output import Target, check_target
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.sources import Source, open_source
-from lodestar._data_tool.tool_options import read_options, write_options
+from lodestar._data_tool.tool_options import (
+    read_options,
+    with_flags,
+    write_options,
+)
 from lodestar._data_tool.validate_files import Validation
-from lodestar._errors import DataError
+from lodestar._errors import DataError, describe_error
 from lodestar.data.files.find_format import (
     expand_inputs,
     format_of_name,
@@ -65,7 +69,9 @@ def run(context: click.Context) -> int:
             print(f"{_NAME}: warning: {warning.message}", file=sys.stderr)
         return code
 
-    return _command_line.run(_NAME, command)
+    return _command_line.run(
+        _NAME, command, describe=lambda e: with_flags(describe_error(e))
+    )
 
 
 def _convert(
@@ -106,6 +112,8 @@ def _convert(
             limit=limit,
             progress=progress,
         )
+    for note in source.notes:
+        print(f"{_NAME}: {with_flags(note)}", file=sys.stderr)
     _print_skipped(skipped)
     schema = f"{target}/schema.yaml"
     if num_files is None:
@@ -138,6 +146,7 @@ def _inspect(
     with Progress() as progress:
         source, _ = _open(files, options, skipped, progress)
         found = inspect_files(source, records=records, progress=progress)
+    found["notes"] = [with_flags(note) for note in source.notes]
     _print_skipped(skipped)
     if as_json:
         print(json.dumps(found, ensure_ascii=False, allow_nan=False))
@@ -228,11 +237,14 @@ def _open(
     target_format: Format | None = None,
 ) -> tuple[Source, Format]:
     paths = expand_inputs(files)
-    name = options["format"]
+    # `--delimiter` may be an option of the output.
     given = set(given_options(options)) - {"delimiter"}
-    if name is None and given.intersection(TEXT_OPTIONS):
-        name = "csv"  # No other format has these options.
-    source_format = FORMATS[name or one_format(paths)]
+    source_format = FORMATS[
+        options["format"]
+        or one_format(
+            paths, has_text_options=not given.isdisjoint(TEXT_OPTIONS)
+        )
+    ]
     found = read_options(options, source_format, target_format)
     schema = None
     if options["schema"] is not None:

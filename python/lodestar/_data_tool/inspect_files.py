@@ -50,7 +50,7 @@ def inspect_files(
 
 
 def print_found(found: dict[str, Any]) -> None:
-    """Prints the result of `inspect_files`."""
+    """Prints the result of `inspect_files`, with `notes` on its schema."""
     files = "file" if found["files"] == 1 else "files"
     print(f"{found['samples']} samples in {found['files']} {files}")
     rows = [("column", "kind", "why", "values", "values per sample")]
@@ -66,6 +66,8 @@ def print_found(found: dict[str, Any]) -> None:
             )
         )
     print_table(rows)
+    for note in found["notes"]:
+        print(note)
     for number, record in enumerate(found["records"], 1):
         print(
             f"sample {number}: "

@@ -30,7 +30,10 @@ _NORM_HEAD_BYTES = 100
 
 
 class Source:
-    """Files of one format, read as columns of `spec`, including unused ones."""
+    """Files of one format, read as columns of `spec`, including unused ones.
+
+    `notes` tell the user about an inferred `spec`.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Source:
     ):
         self.paths = list(paths)
         self.spec = spec
+        self.notes: list[str] = []
         self._skipped = skipped
         self._on_progress = on_progress
 
@@ -185,6 +189,7 @@ class _ArrowSource(Source):
             bound = {binding.column.name for binding in self._data.bindings}
             spec = schema.replace(c for c in schema if c.name in bound)
         super().__init__(paths, spec, skipped, on_progress)
+        self.notes = self._data.notes
 
     def size(self, path: str) -> int | None:
         return sum(s.num_rows for s in self._data.sources if s.path == path)

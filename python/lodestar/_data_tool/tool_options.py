@@ -1,5 +1,6 @@
 """Assigns options of the command line to formats."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,12 @@ from lodestar.data.files.formats import FORMATS, Format
 
 _OUT = "out_"
 # The flag of each option.
-_FLAGS = {o.name: o.opts[0] for o in (*READING, *WRITING, *OUT_WRITING)}
+_FLAGS = {
+    **{o.name: o.opts[0] for o in (*READING, *WRITING, *OUT_WRITING)},
+    "on_error": "--on-error",
+}
+_QUOTED = re.compile(r"`(\w+(?:=[^`]*)?)`")
+_NEXT_OPTION = re.compile(r", (?=\w+=)")
 
 
 def read_options(
@@ -57,6 +63,30 @@ def write_options(
             formats = [f.name for f in FORMATS.values() if name in f.writes]
             raise _misplaced(_OUT + name if own else name, formats, target)
     return found
+
+
+def with_flags(message: str) -> str:
+    """Returns a message of `open_dataset` with flags instead of its options.
+
+    >>> with_flags("pass `skip_lines=1, header=False` and `columns=[...]`")
+    'pass --skip-lines=1 --no-header and --columns=A,B'
+    """
+
+    def flags(match: re.Match[str]) -> str:
+        found = []
+        for option in _NEXT_OPTION.split(match[1]):
+            name, equals, value = option.partition("=")
+            if name not in _FLAGS:
+                return match[0]
+            flag = _FLAGS[name]
+            if name == "header":
+                equals = value = ""
+                if option == "header=False":
+                    flag = "--no-header"
+            found.append(flag + equals + value.replace("[...]", "A,B"))
+        return " ".join(found)
+
+    return _QUOTED.sub(flags, message)
 
 
 def _misplaced(name: str, formats: list[str], found: Format) -> DataError:

@@ -382,12 +382,11 @@ def _found_format(
 ) -> str:
     """Returns the format of files. Text options imply delimited text."""
     try:
-        name = one_format(paths)
+        return one_format(paths, has_text_options=bool(arrow.text))
     except DataError:
-        if not arrow.text and (schema is None or not schema.text):
+        if schema is None or not schema.text:
             raise
         return "csv"
-    return "csv" if arrow.text and name in ("multislot", "raw") else name
 
 
 def _open_records(

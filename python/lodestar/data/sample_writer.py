@@ -345,6 +345,12 @@ class SampleWriter(abc.ABC):
             _, bad = to_float32(slot, values)
             wanted = "a number that float32 holds, exactly from 2**24 on"
             self._refuse(slot, column, bad, wanted)
+        elif slot.kind == "label":
+            # Beyond int64, readers would return a negative label.
+            _, bad = to_float32(slot, values)
+            if values.dtype.kind == "u":
+                bad |= values > np.iinfo(np.int64).max
+            self._refuse(slot, column, bad, "an integer that float32 holds")
         return column
 
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:

@@ -27,7 +27,8 @@ class MultiSlotWriter(SampleWriter):
 def number_texts(slot: Column, values: np.ndarray) -> list[str]:
     """Formats values of a slot so that they read back exactly."""
     if slot.dtype == "uint64":
-        if values.dtype.kind == "i":
+        # Ids keep their bits. A label is a signed number.
+        if values.dtype.kind == "i" and slot.kind != "label":
             values = values.astype(np.int64).view(np.uint64)
         return list(map(str, values.tolist()))
     if values.dtype.kind in "iu":

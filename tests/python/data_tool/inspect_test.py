@@ -76,11 +76,12 @@ def test_text(tmp_path, capsys):
 def test_an_inferred_schema_gives_reasons(tmp_path, capsys):
     path = tmp_path / "a.csv"
     path.write_text("label,a,b\n1,x,7\n0,y,8\n")
-    rows = run(capsys, path, "--numeric=b").splitlines()[2:]
+    *rows, note = run(capsys, path, "--numeric=b").splitlines()[2:]
+    assert note == "Text: delimiter ',', quote '\"', header in line 1."
     found = [re.split(" {2,}", row)[:3] for row in rows]
     assert [row[:2] for row in found] == [
         ["label", "binary label"],
-        ["a", "ids, hash"],
+        ["a", "ids, hash of strings"],
         ["b", "dense"],
     ]
     assert found[0][2].startswith("all labels are 0 or 1")

@@ -1,13 +1,18 @@
 """The data tool: its command line, exit codes and messages."""
 
+import datetime
 import gzip
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from census import CENSUS
@@ -77,7 +82,10 @@ def test_convert_and_inspect_csv(here, capsys):
         "o.txt: 4 samples; columns: 1 label, 2 dense, 2 sparse; "
         "o.txt.schema.yaml\n"
     )
-    assert said.err == ""  # no progress if stderr is not a terminal
+    # No progress if stderr is not a terminal.
+    assert said.err == (
+        "lodestar.data: Text: delimiter ',', quote '\"', header in line 1.\n"
+    )
     run("inspect o.txt")
     assert capsys.readouterr().out.startswith("4 samples in 1 file\ncolumn")
 
@@ -109,7 +117,7 @@ def test_files_without_a_header_in_another_encoding(here, capsys):
     assert (
         tool.main(f"convert {options} --skip-lines 1 in out.txt".split()) == 2
     )
-    assert "in: line 2: is not `columns`" in capsys.readouterr().err
+    assert "in: line 2: is not --columns" in capsys.readouterr().err
     run(f"convert {options} --no-header --skip-lines 1 in out.txt")
     ids = hash_ids(["Zürich", "Köln"], column="city").numpy().view("uint64")
     assert (here / "out.txt").read_text() == (
@@ -251,6 +259,7 @@ def test_warnings_are_one_line(here, capsys):
     (here / "in.csv").write_text("y,a\n1,2\n0,3")
     run("convert --label=y --numeric=a in.csv out.txt")
     assert capsys.readouterr().err == (
+        "lodestar.data: Text: delimiter ',', quote '\"', header in line 1.\n"
         "lodestar.data: warning: in.csv: the last line does not end in a "
         "newline; the file may be cut short\n"
     )
@@ -297,10 +306,6 @@ FAILURES = [
         "out: the name must end in .parquet",
     ),
     (
-        "convert in.csv out.txt",
-        "in.csv: 1 rows do not show what a column is: 'a'",
-    ),
-    (
         "convert in.txt in.csv out.norm",
         "in.csv: is csv, but in.txt is multislot",
     ),
@@ -334,6 +339,89 @@ def test_failures_are_one_line_and_leave_nothing(
     before = names()
     assert failure(capsys, command).startswith(message)
     assert names() == before
+
+
+def test_columns_in_doubt_are_listed_with_options_to_paste(here, capsys):
+    (here / "in.csv").write_text('y,"a,b",say "c",d\n1,2,3,\n0,4,99999999,\n')
+    run("convert --label=y --categorical=d in.csv out.txt", 2)
+    said = capsys.readouterr()
+    assert (said.out, names()) == ("", ["in.csv"])
+    assert said.err == (
+        "lodestar.data: in.csv: 2 rows leave several meanings for these "
+        "columns:\n"
+        "  'a,b': 2 distinct whole numbers in 2 values: 2, 4\n"
+        "  'say \"c\"': 2 distinct whole numbers in 2 values: 3, 99999999, of "
+        "which float32 does not hold 99999999\n"
+        "Declare which are ids (--categorical), which are numbers (--numeric) "
+        "and which to leave out (--ignore); a schema file (--schema) declares "
+        "anything else. For example:\n"
+        '  \'--categorical=d,"say ""c"""\' \'--numeric="a,b"\'\n'
+    )
+    options = shlex.split(said.err.splitlines()[-1])
+    assert tool.main(["convert", "--label=y", *options, "in.csv", "o.txt"]) == 0
+    spec = Schema.load("o.txt.schema.yaml")
+    assert spec.names("sparse") == ['say "c"', "d"]
+    assert spec.names("dense") == ["a,b"]
+
+
+def test_a_column_in_doubt_that_needs_a_schema(here, capsys):
+    days = pa.array([datetime.date(2026, 1, 31)])
+    pq.write_table(pa.table({"day": days}), "in.parquet")
+    run("inspect in.parquet", 2)
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "  'day': date32[day], which needs a unit",
+        "Declare which are ids (--categorical), which are numbers (--numeric) "
+        "and which to leave out (--ignore); a schema file (--schema) declares "
+        "anything else. For example:",
+        "  --ignore=day",
+    ]
+
+
+def test_messages_name_options_of_the_command_line(here, capsys):
+    (here / "a.csv").write_text("city,land\nOslo,NO\n")
+    assert failure(capsys, "inspect a.csv") == (
+        "a.csv: line 1: may be a header or data: city, land; pass --header, or "
+        "--no-header and --columns=A,B"
+    )
+    (here / "b.csv").write_text("# x\ny,a\n1,0.5\n0,1.5\n")
+    assert failure(capsys, "inspect b.csv").endswith("pass --skip-lines=1")
+    # Not an option, and not an option of the command line:
+    for text in ("`dtype='uint64'`", "`label=1, rounded=True`", "`a b`"):
+        assert tool.with_flags(text) == text
+
+
+def test_notes_on_an_inferred_schema(here, capsys):
+    table = pa.table({"a": [0.5], "b": [[[[1]]]]})
+    pq.write_table(table, "in.parquet")
+    run("convert in.parquet out.csv")
+    label, unread = capsys.readouterr().err.splitlines()
+    assert label.endswith("pass --label='COLUMN' to train.")
+    assert unread.startswith("lodestar.data: Not read, for their types: 'b' (l")
+    run("inspect in.parquet --json")
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert notes[1] == unread.removeprefix("lodestar.data: ")
+    run("inspect in.parquet")
+    assert capsys.readouterr().out.splitlines()[-2:] == notes
+
+
+def test_text_options_of_another_format(here, capsys):
+    (here / "in").write_text('{"a": 0.5}\n')
+    assert failure(capsys, "inspect --skip-lines 1 in") == (
+        "--skip-lines is for csv, tsv, but the format is jsonl."
+    )
+
+
+def test_ignored_columns_and_sample_weights(here, capsys):
+    (here / "in.csv").write_text("y,w,a,b\n1,2,0.5,7\n0,1,1.5,8\n")
+    run("convert --label=y --sample-weight=w --ignore=b in.csv out.txt")
+    assert capsys.readouterr().out.startswith(
+        "out.txt: 2 samples; columns: 1 label, 1 sample-weight, 1 dense; "
+    )
+    assert (here / "out.txt").read_text() == "1 1 1 2 1 0.5\n1 0 1 1 1 1.5\n"
+    assert (
+        "--ignore is for parquet, arrow, tfrecord, csv, tsv, jsonl"
+        in failure(capsys, "inspect --ignore=b --format norm in.csv")
+    )
 
 
 def test_slots_of_several_inputs_must_agree(text, here, capsys):
@@ -376,6 +464,8 @@ def test_generate(here, capsys, name):
         "convert --limit 0 in.txt out.txt",
         "convert --files 0 in.txt out",
         "convert --out-delimiter= in.txt out.csv",
+        "convert --numeric=a,,b in.csv out.txt",
+        """convert --numeric="a in.csv out.txt""",
         "convert --row-group-size 0 in.txt out.parquet",
         "generate --samples 0 log",
         "generate --seed -1 log",
@@ -423,7 +513,8 @@ def test_a_process_fails_with_one_line_and_code_2(here):
     assert (started.returncode, out) == (2, "")
     assert err == (
         "lodestar.data: in.csv: line 3: column 'y': found a missing value, which "
-        "it must not have; `on_error='skip'` leaves such rows out\n"
+        "it must not have unless the label is declared `optional=True`; "
+        "--on-error='skip' leaves such rows out\n"
     )
     assert names() == ["in.csv"]
 

@@ -95,7 +95,7 @@ def test_parquet_of_other_columns(here, capsys):
         pq.write_table(pa.table({label: [1], ids: [2]}), f"{name}.parquet")
     pq.write_table(pa.table({"y": [1]}).slice(0, 0), "none.parquet")
     paths = [f"{name}.parquet" for name in ("a", "b", "c", "none")]
-    assert run(capsys, "--categorical=C", *paths) == [
+    assert run(capsys, "--categorical=C", "--numeric=y", *paths) == [
         "b.parquet: has no column 'C'; its columns are y, D",
         "none.parquet: has no column 'C'; its columns are y",
         "2 good samples and 2 errors in 4 files",

@@ -23,6 +23,7 @@ from lodestar.data.arrow.json_source import JsonSource
 from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
 from lodestar.data.arrow.row_source import (
     RowSource,
+    good_rows,
     partitions_of,
     split_sources,
     split_sources_by,
@@ -528,6 +529,13 @@ def _sample(
         rows += tables[-1].num_rows
         if rows >= most:
             break
+    if not rows and first.num_rows:
+        # All rows are bad: raise the error of the first.
+        bindings = [
+            Binding(Column.sparse(n, encoding="hash"), n) for n in names
+        ]
+        for group in range(len(first.row_groups)):
+            good_rows(first, group, bindings[:1], NA_VALUES, None)
     columns = []
     for i, name in enumerate(names):
         chunks = [chunk for table in tables for chunk in table.column(i).chunks]

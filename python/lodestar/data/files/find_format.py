@@ -91,8 +91,24 @@ def find_format(path: str) -> str:
     return found
 
 
-def one_format(paths: Sequence[str]) -> str:
-    """Returns the common format of the files; raises DataError if they differ."""
+def one_format(paths: Sequence[str], *, has_text_options: bool = False) -> str:
+    """Returns the common format of the files; raises DataError if they differ.
+
+    With options of delimited text, a file is CSV if its format is unclear, or if it
+    would be MultiSlot or Raw, which may look alike.
+    """
+    try:
+        found = _common_format(paths)
+    except DataError:
+        if not has_text_options:
+            raise
+        return "csv"
+    return (
+        "csv" if has_text_options and found in ("multislot", "raw") else found
+    )
+
+
+def _common_format(paths: Sequence[str]) -> str:
     first = find_format(paths[0])
     for path in paths[1:]:
         found = find_format(path)

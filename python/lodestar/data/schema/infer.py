@@ -1,5 +1,8 @@
 """Infers a schema from the first rows of any source."""
 
+import csv
+import io
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lodestar._errors import DataError
+from lodestar._errors import DataError, UnclearColumnsError
 from lodestar.data.schema.arrow_types import (
     as_text,
     is_list,
@@ -52,12 +55,13 @@ class _Doubt(Exception):
     """The values of a column leave several meanings.
 
     Its text describes what was seen. `option` is the option that a call to paste
-    names the column in.
+    names the column in, and `declare` the code of a `Column` that would do.
     """
 
-    def __init__(self, seen: str, option: str):
+    def __init__(self, seen: str, option: str, declare: str | None = None):
         super().__init__(seen)
         self.option = option
+        self.declare = declare
 
 
 class Wanted(NamedTuple):
@@ -183,7 +187,7 @@ def infer_schema(
         options = {"dtype": "float", **guess.options}
         columns.append(Column(name, guess.kind, why=why, **options))
     if doubts:
-        raise DataError(_doubts_text(where, rows, doubts, wanted))
+        raise _unclear(where, rows, doubts, wanted)
     if not columns:
         raise DataError(f"{where}: has no columns")
     # Targets come first, as in every format.
@@ -255,28 +259,62 @@ def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
             )
 
 
-def _doubts_text(
+def _unclear(
     where: str, rows: int, doubts: Mapping[str, _Doubt], wanted: Wanted
-) -> str:
-    """Returns the error for all columns in doubt, which ends with a call."""
-    listed = [f"  {name!r}: {doubt}" for name, doubt in doubts.items()]
-    arguments = []
-    for option in ("categorical", "numeric", "ignore"):
-        given = list(getattr(wanted, option))
-        given += [n for n, doubt in doubts.items() if doubt.option == option]
-        if given:
-            arguments.append(f"{option}={given}")
-    return "\n".join(
-        [
-            f"{where}: {rows} rows leave several meanings for "
-            f"{'these columns' if len(doubts) > 1 else 'a column'}:",
-            *listed,
-            "Declare which are ids (`categorical`), which are numbers "
-            "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
-            "`Column` for anything else. For example:",
-            f"  open_dataset(..., {', '.join(arguments)})",
+) -> UnclearColumnsError:
+    """Returns the error for all columns in doubt."""
+    columns = "these columns" if len(doubts) > 1 else "a column"
+    heading = f"{where}: {rows} rows leave several meanings for {columns}:"
+    if not rows:
+        heading = f"{where}: has no rows, which would show its columns' kinds:"
+    chosen = {
+        option: [
+            *getattr(wanted, option),
+            *(n for n, doubt in doubts.items() if doubt.option == option),
         ]
+        for option in ("categorical", "numeric", "ignore")
+    }
+    call = [f"{option}={names}" for option, names in chosen.items() if names]
+    flags = [
+        shlex.quote(f"--{option}={_comma_separated(names)}")
+        for option, names in chosen.items()
+        if names
+    ]
+    lines = [
+        f"  {name!r}: {doubt}"
+        + (f": declare=[{doubt.declare}]" if doubt.declare else "")
+        for name, doubt in doubts.items()
+    ]
+    command_lines = [f"  {name!r}: {doubt}" for name, doubt in doubts.items()]
+    return UnclearColumnsError(
+        "\n".join(
+            [
+                heading,
+                *lines,
+                "Declare which are ids (`categorical`), which are numbers "
+                "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
+                "`Column` for anything else. For example:",
+                f"  open_dataset(..., {', '.join(call)})",
+            ]
+        ),
+        "\n".join(
+            [
+                heading,
+                *command_lines,
+                "Declare which are ids (--categorical), which are numbers "
+                "(--numeric) and which to leave out (--ignore); a schema file "
+                "(--schema) declares anything else. For example:",
+                f"  {' '.join(flags)}",
+            ]
+        ),
     )
+
+
+def _comma_separated(names: list[str]) -> str:
+    """Returns names as a command line takes them, quoted as in CSV."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 class _Sample:
@@ -358,12 +396,15 @@ class _Sample:
         of = "lists of " if self._depth else ""
         if is_time(leaf):
             raise _Doubt(
-                f"{leaf}, which needs a unit: declare=[Column.dense("
-                f"{self._name!r}, dtype='uint64', unit='D')]",
+                f"{leaf}, which needs a unit",
                 "ignore",
+                f"Column.dense({self._name!r}, dtype='uint64', unit='D')",
             )
         if not len(self._array):
-            raise _Doubt("every value is missing", "ignore")
+            seen = (
+                "every value is missing" if self._has_missing else "no values"
+            )
+            raise _Doubt(seen, "ignore")
         if self._is_category:
             return self.ids(f"{of}categories")
         if self._is_boolean():
@@ -373,12 +414,15 @@ class _Sample:
             if text is not None:
                 return text
         lost = self._lost_number()
+        whole = self._whole()
         if lost is not None:
+            declare = f"Column.dense({self._name!r}, rounded=True)"
             raise _Doubt(
                 f"{self._seen()}, of which float32 does not hold {lost}",
-                "categorical",
+                "categorical" if whole else "numeric",
+                None if whole or self._depth else declare,
             )
-        if self._whole():
+        if whole:
             few = len(pc.unique(self._array)) <= _MANY
             is_number = few and not self._depth
             raise _Doubt(
@@ -446,9 +490,9 @@ class _Sample:
         if not 0 < len(others) <= _MOST_LABELS:
             raise DataError(
                 f"has {len(others)} values besides {positive!r}, expected 1 to "
-                f"{_MOST_LABELS}; declare=[Column.label({self._name!r}, "
-                f"positive={positive!r}, negative=[...])] names those that "
-                "mean 0"
+                f"{_MOST_LABELS}; a schema, or `declare`, names those that mean "
+                f"0: Column.label({self._name!r}, positive={positive!r}, "
+                "negative=[...])"
             )
         options = {"dtype": "uint64", "positive": positive, "negative": others}
         return _Guess("label", f"1 where it is {positive!r}", options)
@@ -480,13 +524,14 @@ class _Sample:
         return _Guess("dense", why, {**options, "shape": (self._width or 1,)})
 
     def _seen(self) -> str:
-        """Describes whole numbers."""
+        """Describes numbers."""
         distinct = pc.unique(self._array)
         shown = ", ".join(map(str, distinct[:_SHOWN].to_pylist()))
         more = ", ..." if len(distinct) > _SHOWN else ""
         of = " in lists" if self._depth else ""
+        whole = "whole " if self._whole() else ""
         return (
-            f"{len(distinct)} distinct whole numbers in {len(self._array)} "
+            f"{len(distinct)} distinct {whole}numbers in {len(self._array)} "
             f"values{of}: {shown}{more}"
         )
 

@@ -210,7 +210,7 @@ def test_a_failure_leaves_no_files(tmp_path):
     path = tmp_path / "a.parquet"
     spec = Schema([Column.label("y", binary=False), Column.sparse("C")])
     with pytest.raises(
-        ValueError, match="sample 2: slot 'y' must be a whole.* 16777217"
+        ValueError, match="sample 2: slot 'y' must be an integer.* 16777217"
     ):
         with ParquetWriter(path, spec, row_group_size=1) as writer:
             writer.write({"y": 1, "C": [1]})

@@ -100,10 +100,15 @@ def test_what_is_said_of_a_column_in_doubt():
     assert seen == (
         "5 distinct whole numbers in 5 values in lists: 1, 2, 5, ..."
     )
-    assert doubt([0.5, 20200715.0])[1] == "categorical"
+    assert doubt([0.5, 20200715.0]) == (
+        "2 distinct numbers in 2 values: 0.5, 20200715.0, of which float32 does "
+        "not hold 20200715.0: declare=[Column.dense('x', rounded=True)]",
+        "numeric",
+    )
     seen, option = doubt([datetime.date(2026, 1, 31)], "day")
     assert option == "ignore" and "Column.dense('day'," in seen
     assert doubt([None, None]) == ("every value is missing", "ignore")
+    assert doubt([[], []]) == ("no values", "ignore")
 
 
 @pytest.mark.parametrize(
