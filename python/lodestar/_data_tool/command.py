@@ -35,9 +35,10 @@ from lodestar.data.files.find_format import (
     format_of_name,
     one_format,
 )
-from lodestar.data.files.formats import FORMATS, INFERRED, Format
+from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import schema_of, schema_path
 from lodestar.data.schema import as_schema
+from lodestar.data.schema.infer import INFERRED
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list

@@ -28,7 +28,7 @@ from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
 from lodestar.data.schema import Column, Schema, as_schema
-from lodestar.data.schema.infer import Wanted
+from lodestar.data.schema.infer import INFERRED, Wanted
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.shared_file_list import SharedFileList
 
@@ -300,7 +300,7 @@ class _Files:
             _refuse(arrow, TEXT_OPTIONS, f"{name} files")
         if schema is not None:
             check_stored_ids(paths, schema)
-        elif not arrow.infers:
+        elif not arrow.inferring:
             schema = schema_of(paths)
         read = options_of(open_dataset, self.batch_size, options)
         opened = open_files(paths, name, schema, arrow, skip_of(read))
@@ -311,7 +311,7 @@ class _Files:
         # The schema has what these options say.
         arrow = dataclasses.replace(
             self.arrow,
-            **Wanted()._asdict(),
+            **dataclasses.asdict(Wanted()),
             weights=None,
         )
         one = dataclasses.replace(self, schema=schema, arrow=arrow)
@@ -399,7 +399,7 @@ def _open_records(
 ) -> "SchemaDataset":
     """Opens files of a format that Arrow does not read."""
     _refuse(arrow, TEXT_OPTIONS, f"{found.name} files")
-    _refuse(arrow, Wanted._fields, f"{found.name} files, which need a schema")
+    _refuse(arrow, INFERRED, f"{found.name} files, which need a schema")
     if schema is None:
         schema = schema_of(paths)
     if schema is None:

@@ -62,17 +62,10 @@ _OPEN_THREADS = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class ArrowOptions:
+class ArrowOptions(Wanted):
     """Options to infer a schema and to parse text.
 
     Attributes:
-        label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
-        categorical: Names of id columns.
-        numeric: Names of number columns.
-        ignore: Names of columns to leave out.
-        sample_weight: Name of the column of sample weights.
-        declare: Columns that inference takes as they are.
-        na_values: Strings that mean missing. None: the default.
         columns: Text: names of the columns. None: those in the header.
         delimiter: Text: the delimiter. None: the only one that fits.
         quote: Text: the quote character, empty for none. None: a double quote.
@@ -86,13 +79,6 @@ class ArrowOptions:
             excludes.
     """
 
-    label: str | None = None
-    categorical: Collection[str] = ()
-    numeric: Collection[str] = ()
-    ignore: Collection[str] = ()
-    sample_weight: str | None = None
-    declare: Collection[Column] = ()
-    na_values: Collection[str] | None = None
     columns: Sequence[str] | None = None
     delimiter: str | None = None
     quote: str | None = None
@@ -104,26 +90,8 @@ class ArrowOptions:
     outside: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        check_texts(
-            categorical=self.categorical,
-            numeric=self.numeric,
-            ignore=self.ignore,
-            na_values=self.na_values,
-            columns=self.columns,
-        )
-        for column in self.declare:
-            if not isinstance(column, Column):
-                raise TypeError(f"`declare` takes Columns, got {column!r}.")
-
-    @property
-    def wanted(self) -> Wanted:
-        """The options that apply only to schema inference."""
-        return Wanted(*(getattr(self, name) for name in Wanted._fields))
-
-    @property
-    def infers(self) -> bool:
-        """Whether an option applies only to schema inference."""
-        return bool(self.wanted.given)
+        super().__post_init__()
+        check_texts(columns=self.columns)
 
     @property
     def text(self) -> dict[str, Any]:
@@ -146,9 +114,9 @@ class ArrowData:
         metadata: ParquetMetadata | None = None,
     ):
         """Determines the schema and checks that all sources have its columns."""
-        if schema is not None and options.infers:
+        if schema is not None and options.inferring:
             raise ValueError(
-                f"`schema` says what `{options.wanted.given[0]}` would say; give "
+                f"`schema` says what `{options.inferring[0]}` would say; give "
                 "one or the other."
             )
         self.inferred = schema is None
@@ -156,7 +124,7 @@ class ArrowData:
         # Infer from the first source that has rows.
         first = next((s for s in sources if s.num_rows), sources[0])
         use_metadata = schema is None and metadata is not None
-        if use_metadata and not options.infers:
+        if use_metadata and not options.inferring:
             assert metadata is not None and isinstance(first, ParquetFile)
             self.bindings = bind_metadata(metadata, first)
             schema = Schema(b.column for b in self.bindings)
@@ -379,7 +347,7 @@ def _names_in_header(
     # A label may be `COLUMN=POSITIVE`.
     return [
         (name, name.partition("=")[0]) if name == options.label else (name,)
-        for name in options.wanted.names()
+        for name in options.names()
     ]
 
 
@@ -462,7 +430,7 @@ def _inferred(
     first: RowSource,
     options: ArrowOptions,
 ) -> Inferred:
-    wanted = options.wanted
+    wanted: Wanted = options
     names = first.schema.names
     first.check_names(names)
     partitions = {
@@ -505,7 +473,7 @@ def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:
     ]
     given = wanted.names()
     declared = [c for c in log if c.name in names and c.name not in given]
-    return wanted._replace(declare=[*wanted.declare, *declared])
+    return dataclasses.replace(wanted, declare=[*wanted.declare, *declared])
 
 
 def _sample(

@@ -14,7 +14,7 @@ from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema.infer import Wanted
+from lodestar.data.schema.infer import INFERRED
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
@@ -57,8 +57,6 @@ class Format:
 
 
 _RAW = ("layout", "key_type", "nnz_per_slot")
-# Options that replace a schema.
-INFERRED = Wanted._fields
 _TEXT = (*INFERRED, *TEXT_OPTIONS)
 
 FORMATS = {

@@ -1,6 +1,7 @@
 """Infers a schema from the first rows of any source."""
 
 import csv
+import dataclasses
 import io
 import shlex
 from collections.abc import Collection, Mapping
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lodestar._checks import check_texts
 from lodestar._errors import DataError, UnclearColumnsError
 from lodestar.data.schema.arrow_types import (
     as_text,
@@ -64,11 +66,12 @@ class _Doubt(Exception):
         self.declare = declare
 
 
-class Wanted(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Wanted:
     """What a caller declares of columns to infer.
 
     Attributes:
-        label: `COLUMN` or `COLUMN=POSITIVE`.
+        label: `COLUMN`, or `COLUMN=POSITIVE`: 1 where the value is POSITIVE.
         categorical: Names of id columns.
         numeric: Names of number columns.
         ignore: Names of columns to leave out.
@@ -85,25 +88,48 @@ class Wanted(NamedTuple):
     declare: Collection[Column] = ()
     na_values: Collection[str] | None = None
 
+    def __post_init__(self) -> None:
+        check_texts(
+            categorical=self.categorical,
+            numeric=self.numeric,
+            ignore=self.ignore,
+            na_values=self.na_values,
+        )
+        for column in self.declare:
+            if not isinstance(column, Column):
+                raise TypeError(f"`declare` takes Columns, got {column!r}.")
+
     def names(self) -> list[str]:
         """Returns the names of the columns that must exist."""
-        single = (self.label, self.sample_weight)
-        return [
-            *(name for name in single if name is not None),
-            *(column.name for column in self.declare),
-            *self.categorical,
-            *self.numeric,
-            *self.ignore,
-        ]
+        return [name for names in self._by_option().values() for name in names]
+
+    def options_of(self, name: str) -> list[str]:
+        """Returns the options that name a column."""
+        return [o for o, names in self._by_option().items() if name in names]
+
+    def _by_option(self) -> dict[str, list[str]]:
+        return {
+            "label": [] if self.label is None else [self.label],
+            "sample_weight": [self.sample_weight] if self.sample_weight else [],
+            "declare": [column.name for column in self.declare],
+            "categorical": list(self.categorical),
+            "numeric": list(self.numeric),
+            "ignore": list(self.ignore),
+        }
 
     @property
-    def given(self) -> list[str]:
-        """The names of the options that are set."""
+    def inferring(self) -> list[str]:
+        """The names of the given options, which apply only to inference."""
         return [
             name
-            for name, value in self._asdict().items()
-            if value is not None and (name == "na_values" or value)
+            for name in INFERRED
+            if getattr(self, name) is not None
+            and (name == "na_values" or getattr(self, name))
         ]
+
+
+# Names of the options that replace a schema.
+INFERRED = tuple(field.name for field in dataclasses.fields(Wanted))
 
 
 class Inferred(NamedTuple):
@@ -141,7 +167,7 @@ def infer_schema(
     na_values = NA_VALUES if wanted.na_values is None else wanted.na_values
     names = table.schema.names
     label, positive = _label(where, names, wanted)
-    wanted = wanted._replace(label=label)
+    wanted = dataclasses.replace(wanted, label=label)
     _check_names(where, names, wanted)
     rows = table.num_rows
     declared = {column.name: column for column in wanted.declare}
@@ -248,11 +274,7 @@ def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
                 f"{', '.join(names[:50]) or 'none'}"
             )
         if given.count(name) > 1:
-            places = [
-                f"`{field}`"
-                for field in Wanted._fields
-                if name in Wanted(**{field: getattr(wanted, field)}).names()
-            ]
+            places = [f"`{option}`" for option in wanted.options_of(name)]
             raise DataError(
                 f"{where}: column {name!r} is declared twice, in "
                 f"{' and '.join(places)}"

@@ -1,5 +1,6 @@
 """lodestar.data.schema.infer: one inference rule for every source."""
 
+import dataclasses
 import datetime
 import decimal
 
@@ -347,7 +348,9 @@ def test_the_reason_is_kept():
         "named in `categorical`",
     ]
     assert schema.na_values == Schema([Column.sparse("x")]).na_values
-    found = infer_schema(table, "t", wanted._replace(na_values=["-"]))
+    found = infer_schema(
+        table, "t", dataclasses.replace(wanted, na_values=["-"])
+    )
     assert found.schema.na_values == ("-",)
     missing = pa.table({"x": [0.5, None]})
     assert inferred(missing)["x"].why.startswith("numbers, missing ones are 0")
