@@ -128,6 +128,7 @@ def main():
                             path,
                             batch_size=batch_size,
                             categorical=[f"C{i + 1}" for i in range(26)],
+                            verbose=False,
                         )
                     ),
                     baseline(path, batch_size),

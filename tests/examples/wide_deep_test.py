@@ -157,7 +157,12 @@ def test_integer_ids(main, tmp_path, rng, capsys):
     file.write_text("user,line,page,label\n" + "".join(rng.permutation(lines)))
     arguments = [file, "--epochs", 4, "--batch-size", 64]
     arguments += ["--learning-rate", 0.1, "--output", tmp_path / "out"]
-    arguments += ["--numeric", "line", "--categorical", "page"]
+    arguments += ["--numeric", "line"]
+    assert main(*arguments) == 2
+    assert capsys.readouterr().err.endswith(
+        "\n  --categorical=user --numeric=line,page\n"
+    )
+    arguments += ["--categorical", "user,page"]
     assert main(*arguments) == 0
     text = capsys.readouterr().out
     kinds = {row[0]: row[1] for row in re.findall(r"(\w+) +(\w+)", text)}
@@ -165,7 +170,7 @@ def test_integer_ids(main, tmp_path, rng, capsys):
     assert kinds["line"] == "dense"
     # As a number, a user has no meaning.
     assert float(table(text)["AUC, held-out data"]) > 0.9
-    assert main(*arguments[:-1], "page,line") == 2
+    assert main(*arguments[:-1], "page,user") == 2
     assert "Choose another --output" in capsys.readouterr().err
 
 
