@@ -177,7 +177,8 @@ _ALL = "All IN are of one format; a folder or a file list stands for its files."
 DATA = group(
     "data",
     "Convert, inspect, validate and generate training data. Formats: MultiSlot "
-    "text, HugeCTR's Norm and Raw, Parquet, Arrow, TFRecord of tf.Example, CSV, TSV.",
+    "text, HugeCTR's Norm and Raw, Parquet, Arrow, TFRecord of tf.Example, CSV, TSV, "
+    "JSON lines.",
     [
         Command(
             "convert",
