@@ -1,7 +1,10 @@
 """Command lines with short errors: Click commands, types, tables."""
 
+import csv
+import io
 import os
 import select
+import shlex
 import signal
 import sys
 import threading
@@ -87,9 +90,28 @@ def run(
                 raise
             text = describe(error)
             if isinstance(error, UnclearColumnsError):
-                text = error.command_text
+                text = _with_flags(error)
             print(f"{name}: {text}", file=sys.stderr)
             return failure
+
+
+def _with_flags(error: UnclearColumnsError) -> str:
+    """Returns the message for a command line, which ends with options to paste."""
+    flags = []
+    for option, names in error.suggested.items():
+        if names:
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow(names)
+            flags.append(shlex.quote(f"--{option}={line.getvalue()}"))
+    return "\n".join(
+        [
+            *error.seen,
+            "Declare which are ids (--categorical), which are numbers (--numeric) "
+            "and which to leave out (--ignore); a schema file (--schema) declares "
+            "anything else. For example:",
+            f"  {' '.join(flags)}",
+        ]
+    )
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

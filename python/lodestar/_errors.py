@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -17,13 +17,19 @@ class DataError(ValueError):
 class UnclearColumnsError(DataError):
     """The first rows leave several meanings for columns.
 
-    The message has several lines, one per column, and ends with a call to paste.
-    `command_text` is the same for a command line and ends with options.
+    The message has one line per column, and ends with a call to paste.
+
+    Attributes:
+        seen: The lines of the message on what was seen.
+        suggested: Maps options to the names of columns in the call.
     """
 
-    def __init__(self, text: str, command_text: str):
+    def __init__(
+        self, text: str, seen: Sequence[str], suggested: Mapping[str, list[str]]
+    ):
         super().__init__(text)
-        self.command_text = command_text
+        self.seen = seen
+        self.suggested = suggested
 
 
 # Text that TensorFlow adds to an op's message.

@@ -1,9 +1,6 @@
 """Infers a schema from the first rows of any source."""
 
-import csv
 import dataclasses
-import io
-import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -289,54 +286,28 @@ def _unclear(
     heading = f"{where}: {rows} rows leave several meanings for {columns}:"
     if not rows:
         heading = f"{where}: has no rows, which would show its columns' kinds:"
-    chosen = {
+    suggested = {
         option: [
             *getattr(wanted, option),
             *(n for n, doubt in doubts.items() if doubt.option == option),
         ]
         for option in ("categorical", "numeric", "ignore")
     }
-    call = [f"{option}={names}" for option, names in chosen.items() if names]
-    flags = [
-        shlex.quote(f"--{option}={_comma_separated(names)}")
-        for option, names in chosen.items()
-        if names
+    seen = [
+        heading,
+        *(f"  {name!r}: {doubt}" for name, doubt in doubts.items()),
     ]
-    lines = [
-        f"  {name!r}: {doubt}"
-        + (f": declare=[{doubt.declare}]" if doubt.declare else "")
-        for name, doubt in doubts.items()
+    call = [f"{option}={names}" for option, names in suggested.items() if names]
+    declare = [doubt.declare for doubt in doubts.values() if doubt.declare]
+    example = f", e.g. declare=[{', '.join(declare)}]" if declare else ""
+    text = [
+        *seen,
+        "Declare which are ids (`categorical`), which are numbers (`numeric`) and "
+        "which to leave out (`ignore`); `declare` takes a `Column` for anything "
+        f"else{example}. For example:",
+        f"  open_dataset(..., {', '.join(call)})",
     ]
-    command_lines = [f"  {name!r}: {doubt}" for name, doubt in doubts.items()]
-    return UnclearColumnsError(
-        "\n".join(
-            [
-                heading,
-                *lines,
-                "Declare which are ids (`categorical`), which are numbers "
-                "(`numeric`) and which to leave out (`ignore`); `declare` takes a "
-                "`Column` for anything else. For example:",
-                f"  open_dataset(..., {', '.join(call)})",
-            ]
-        ),
-        "\n".join(
-            [
-                heading,
-                *command_lines,
-                "Declare which are ids (--categorical), which are numbers "
-                "(--numeric) and which to leave out (--ignore); a schema file "
-                "(--schema) declares anything else. For example:",
-                f"  {' '.join(flags)}",
-            ]
-        ),
-    )
-
-
-def _comma_separated(names: list[str]) -> str:
-    """Returns names as a command line takes them, quoted as in CSV."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
-    return line.getvalue()
+    return UnclearColumnsError("\n".join(text), seen, suggested)
 
 
 class _Sample:
