@@ -27,6 +27,11 @@ def slot_kinds(spec: Schema, where: str = "") -> list[str]:
     Raises ValueError, which starts with `where`, for slots of other kinds.
     """
     for slot in spec:
+        if slot.kind == "sample_weight":
+            raise ValueError(
+                f"{where}slot {slot.name!r} must be a label, dense, sparse or "
+                "one-hot column, got a sample weight."
+            )
         if slot.kind == "sparse" and slot.dtype == "float":
             raise ValueError(
                 f"{where}slot {slot.name!r} must have keys, got floats."

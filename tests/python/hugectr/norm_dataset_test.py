@@ -341,6 +341,10 @@ def test_skipping_continues_with_the_next_file(tmp_path):
             "slot 'w' must have keys, got floats",
         ),
         (
+            {"schema": [Column.sample_weight("w")]},
+            "slot 'w' must be .*, got a sample weight",
+        ),
+        (
             {"schema": [Column.dense("I", (-1, 2))]},
             r"slot 'I' must have a fixed .* shape \[-1, 2\]",
         ),

@@ -261,6 +261,11 @@ def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
             "file: slot 'w' must have keys, got floats",
         ),
         (
+            [Column.sample_weight("w")],
+            {},
+            "file: slot 'w' must be .*, got a sample weight",
+        ),
+        (
             [Column.dense("d", (-1, 2))],
             {},
             r"file: slot 'd' must have a fixed .* shape \[-1, 2\]",

@@ -355,6 +355,10 @@ def test_skipped_records_are_counted_and_named(tmp_path):
             {"schema": [Column.sparse("w", dtype="float")]},
             "slot 'w' must have keys, got floats",
         ),
+        (
+            {"schema": [Column.sample_weight("w")]},
+            "slot 'w' must be .*, got a sample weight",
+        ),
     ],
 )
 def test_arguments_are_checked(arguments, message):
