@@ -297,6 +297,7 @@ def test_labels(values, column):
         ([1, 2], "2", ["1"]),
         ([1.0, 2.0], "2", ["1"]),
         ([True, False], "true", ["false"]),
+        ([True, False], "False", ["True"]),
         (pa.array(["yes", "no"]).dictionary_encode(), "yes", ["no"]),
     ],
     ids=str,
