@@ -476,7 +476,8 @@ class _Sample:
     def _text_label(self, positive: str) -> _Guess:
         found = pc.unique(self._texts()).to_pylist()
         if types.is_boolean(self._leaf) and not positive.islower():
-            found = [text.capitalize() for text in found]  # as pandas writes them
+            # As pandas writes them.
+            found = [text.capitalize() for text in found]
         others = sorted(set(found) - {positive})
         if positive not in found and found:
             raise DataError(
