@@ -182,7 +182,7 @@ def check_expressible(column: Column) -> None:
     """Raises ValueError unless a DataFeedDesc can express `column`."""
     problem = None
     if column.kind in ("one_hot", "sample_weight"):
-        problem = f"a {column.kind} column"
+        problem = f"a {column.kind.replace('_', '-')} column"
     elif -1 in column.shape:
         problem = f"the shape {list(column.shape)}"
     for field in (

@@ -158,7 +158,7 @@ def test_a_schema_is_written_and_read_back(tmp_path):
         ),
         (Column.label("a", optional=True), "`optional`=True"),
         (Column.dense("a", rounded=True), "`rounded`=True"),
-        (Column.sample_weight("a"), "a sample_weight column"),
+        (Column.sample_weight("a"), "a sample-weight column"),
         (Column.sparse("a", separator="|"), r"`separator`='\|'"),
         (Column.dense("a", unit="s"), "`unit`='s'"),
     ],
