@@ -375,7 +375,7 @@ def test_waiting_gradients_go_with_their_table(path):
             lodestar.optimizers.Adam(gradient_accumulation_steps=4),
             "mse",
         )
-        model.train_on_batch(np.ones((4, 2)), [np.ones((4, 1))] * 2)
+        model.train_on_batch(np.ones((4, 2), np.int64), [np.ones((4, 1))] * 2)
         return model, tables
 
     first, _ = trained((None, None))
