@@ -267,6 +267,27 @@ def test_subclassed_model_uses_the_columns_of_its_schema(tmp_path):
         loaded.serve({"word": tf.ragged.constant([["a", "nan"]])})
 
 
+@pytest.mark.parametrize("export", EXPORTS)
+@pytest.mark.parametrize("strings_only", [False, True])
+def test_another_spelling_of_an_integer(tmp_path, export, strings_only):
+    column = Column.sparse("word", encoding="hash", strings_only=strings_only)
+    inputs = Schema([column]).inputs()
+    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum")(inputs["word"])
+    export(keras.Model(inputs, rows), tmp_path / "e")
+    loaded = tf.saved_model.load(str(tmp_path / "e"))
+    serve = loaded.serve
+    serve({"word": tf.ragged.constant([["7", "-70", "0", "a7", "0.5"]])})
+    for text in ("007", "7.0", "+7", "-0", "7."):
+        request = {"word": tf.ragged.constant([["a", text]])}
+        if strings_only:
+            serve(request)
+            continue
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="in their usual spelling"
+        ):
+            serve(request)
+
+
 def test_invalid_hexadecimal_strings_are_refused(tmp_path):
     ids = Schema([Column.sparse("ad", encoding="hex")]).inputs()
     rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")(ids["ad"])

@@ -435,3 +435,15 @@ def test_damaged_gzip(opened, tmp_path):
         rows_of(source, [Column.sparse("n")])
     with pytest.raises(DataError, match="in.csv.gz"):
         TextSource(str(path), source.format, ())
+
+
+def test_a_number_that_float64_rounds_is_read_from_its_text(opened):
+    # 2^53 + 1, whose float64 is 2^53, which float32 holds.
+    source = opened(
+        "x,y\n1.5,2.5\n9007199254740993,3.5\n9007199254740992,inf\n"
+    )
+    found, bad = rows_of(source, [Column.dense("x"), Column.dense("y")])
+    assert found == {"x": [[1.5], [2.0**53]], "y": [[2.5], [np.inf]]}
+    assert bad == [
+        "line 3: column 'x': found '9007199254740993', expected a float32"
+    ]
