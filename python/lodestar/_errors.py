@@ -20,7 +20,7 @@ class UnclearColumnsError(DataError):
     The message has one line per column, and ends with a call to paste.
 
     Attributes:
-        seen: The lines of the message on what was seen.
+        seen: The heading and the lines that describe the columns.
         suggested: Maps options to the names of columns in the call.
     """
 

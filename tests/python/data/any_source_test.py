@@ -105,7 +105,7 @@ def sources(folder, values):
     if not is_list:
         plain = pandas.DataFrame({"x": values})
         plain["n"] = range(len(values))
-        # pandas rounds large integers beside missing values, which is its own.
+        # If a value is missing, pandas itself rounds large integers.
         kept = [v for v in values if v is not None]
         if list(plain["x"].dropna()) == kept:
             yield "pandas", plain, {}

@@ -514,7 +514,7 @@ def _parse_float(text: str, rounded: bool) -> float | None:
         return value if math.isinf(value) and "inf" in text.lower() else None
     if rounded or abs(value) < EXACT_BELOW[32]:
         return value
-    # float64 may have rounded digits, but not what it wrote with an exponent.
+    # float64 may have rounded the digits; a text with an exponent is its own.
     has_exponent = "e" in text.lower()
     exact = decimal.Decimal(value if has_exponent else text)
     return value if exact == decimal.Decimal(narrow) else None

@@ -22,7 +22,7 @@ from lodestar.data.binding import Binding
 _BLOCK_BYTES = 4 << 20
 # Features are known after this many records, rounded up to whole blocks.
 _DESCRIBED_RECORDS = 1000
-# The type of the values of each kind of feature; the order is that of the ops.
+# The type of the values of each kind of feature; in the order of the ops.
 _TYPES = (pa.null(), pa.large_binary(), pa.float32(), pa.int64())
 
 

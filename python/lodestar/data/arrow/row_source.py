@@ -294,9 +294,9 @@ def split_sources_by(
     seed: int,
     skip: Callable[[str, int], None] | None,
 ) -> tuple[list[RowSource], list[RowSource]]:
-    """Splits rows by the values of a column, which each are in one part.
+    """Splits rows by the values of a column; each value is in one part.
 
-    Of the possible values, the fraction `held` is in the second part. Rows without a
+    The second part has the fraction `held` of the possible values. Rows without a
     value raise DataError, or with `skip` are in the first part, where they are read.
     """
     found = []

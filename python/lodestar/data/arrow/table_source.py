@@ -121,7 +121,7 @@ def _of_series(series: Any) -> Any:
     try:
         return pa.Array.from_pandas(series)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        # Arrow infers no type for strings beside numbers, and for integers beyond
+        # Arrow infers no type for strings mixed with numbers, or for integers beyond
         # int64. In a CSV, they are text.
         if not all(
             isinstance(value, (str, int, float)) or value is None

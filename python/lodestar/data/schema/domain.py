@@ -16,9 +16,9 @@ _ROUNDED = "; declare it `rounded=True` to round it, or `dtype='uint64'`"
 def to_float32(
     column: Column, numbers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers as float32, and a mask of those that the column refuses.
+    """Returns numbers as float32, and a mask of numbers that the column refuses.
 
-    They are finite numbers that become infinite and, unless the column is
+    The refused numbers are finite numbers that become infinite and, unless the column is
     `rounded`, large numbers that become others. Numbers below 2^24 are rounded if
     they have a fraction.
     """

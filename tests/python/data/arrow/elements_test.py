@@ -73,7 +73,7 @@ def test_integers(name):
     [("float16", 2**11), ("float32", 2**24), ("float64", 2**53)],
 )
 def test_floats_with_whole_values_are_ids(dtype, exact):
-    # The limit is the nearest float of the next integer, too.
+    # The limit is also the nearest float of the next integer.
     last = exact - 1
     numbers = [7.0, -0.0, -last, last, np.nan, 0.5, np.inf, exact]
     array = pa.array(np.array(numbers, dtype))
@@ -179,7 +179,7 @@ def test_fractions_are_rounded():
         for array in (pa.array([large]), pa.array([repr(large)])):
             assert "expected a float32" in read(array, NUMBERS)[0]
             assert read(array, ROUNDED) == [float(np.float32(large))]
-    # Also beside a text that float64 would round.
+    # Also if float64 would round another string.
     texts = pa.array([*map(repr, numbers), str(2**53)])
     assert read(texts, NUMBERS) == [*want, 2.0**53]
 
