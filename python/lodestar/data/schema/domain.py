@@ -18,9 +18,8 @@ def to_float32(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns numbers as float32, and a mask of numbers that the column refuses.
 
-    The refused numbers are finite numbers that become infinite and, unless the column is
-    `rounded`, large numbers that become others. Numbers below 2^24 are rounded if
-    they have a fraction.
+    It refuses finite numbers that become infinite and, unless it is `rounded`, large
+    numbers that become others. Numbers below 2^24 are rounded if they have a fraction.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = numbers.astype(np.float32)
