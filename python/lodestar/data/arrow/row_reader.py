@@ -19,6 +19,7 @@ from lodestar.data.sample_columns import concat
 from lodestar.ops.reader_threads import ReaderThreads
 
 _MAX_CHUNKS = 4  # kept for iterators that stopped early
+_PATIENCE = 10  # seconds to wait for a thread
 _Cache = collections.OrderedDict[Any, Any]
 
 
@@ -289,26 +290,30 @@ class RowReader:
             self._begin(piece)
             for piece in plan.pieces[at : at + 1 + self._ahead]
         ]
+        piece = plan.pieces[at]
         try:
-            return first.result()
+            with contextlib.suppress(TimeoutError):
+                return first.result(_PATIENCE)
+            if first.done():
+                return first.result()
         except BaseException:
-            piece = plan.pieces[at]  # remove it, so that it is retried
+            # Remove it, so that it is retried.
             self._groups.pop((piece.file, piece.group), None)
             raise
+        # The thread may never end: if it collects garbage with an iterator of this
+        # reader, it waits until the iterator has its batch, which is this call.
+        return self._read(piece)
+
+    def _read(self, piece: _Piece) -> Rows:
+        file = self._files[piece.file]
+        return read_rows(file, piece.group, self._bindings, self._na_values)
 
     def _begin(self, piece: _Piece) -> Future[Rows]:
         key = (piece.file, piece.group)
         new: Future[Rows] = Future()
         future = self._groups.setdefault(key, new)
         if future is new:
-            self._threads.run(
-                new,
-                read_rows,
-                self._files[piece.file],
-                piece.group,
-                self._bindings,
-                self._na_values,
-            )
+            self._threads.run(new, self._read, piece)
         _put(self._groups, key, future, 2 * (1 + self._ahead))
         return future
 

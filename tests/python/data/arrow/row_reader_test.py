@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import tensorflow as tf
 from row_cases import SPEC, read, set_block_bytes, table, write
 
 from lodestar.data import Column, SkippedRecords, open_dataset
+from lodestar.data.arrow import row_reader
 
 BOUNDS = [0, 7, 7, 30, 50]
 
@@ -366,3 +368,27 @@ def test_bad_rows_are_skipped_in_windows():
         "integer in [0, 6]"
         for row in (7, 8)
     ]
+
+
+def test_a_reading_thread_that_waits_for_the_batch(groups, monkeypatch):
+    # As one that collects an iterator of its reader as garbage.
+    ended = threading.Event()
+    read_rows = row_reader.read_rows
+    held = []
+
+    def read_or_wait(source, group, *arguments):
+        if group == 1 and not held:
+            held.append(group)
+            assert ended.wait(100)
+        return read_rows(source, group, *arguments)
+
+    monkeypatch.setattr(row_reader, "read_rows", read_or_wait)
+    monkeypatch.setattr(row_reader, "_PATIENCE", 0.1)
+    data = pa.table({"n": range(20)})
+    found = [
+        i
+        for batch in open_dataset(data, [Column.sparse("n")], 4)
+        for (i,) in batch["n"].to_list()
+    ]
+    ended.set()
+    assert held and found == list(range(20))
