@@ -439,7 +439,13 @@ def _inferred(
         if name not in names and name not in options.outside
     }
     sample = _sample(sources, partitions)
-    if names[-26:] == CRITEO_IDS and _is_criteo(sample):
+    # Without a header, the layout of the lines has shown it.
+    is_known = (
+        isinstance(first, TextSource)
+        and not first.format.has_header
+        and options.columns is None
+    )
+    if names[-26:] == CRITEO_IDS and (is_known or _is_criteo(sample)):
         wanted = _of_criteo(wanted, names)
     schema, notes = infer_schema(sample, first.path, wanted, partitions)
     if isinstance(first, TextSource):
@@ -449,15 +455,17 @@ def _inferred(
 
 
 def _is_criteo(sample: Any) -> bool:
-    """Returns whether columns hold hexadecimal words, as in Criteo's click log."""
-    return all(
-        pa.types.is_string(sample[name].type)
-        and pc.all(
-            pc.match_substring_regex(sample[name], r"^\s*([0-9a-f]{8})?\s*$")
-        ).as_py()
-        is not False
-        for name in CRITEO_IDS
-    )
+    """Returns whether columns hold hexadecimal words, as in Criteo's click log.
+
+    Words without a letter could be integers, so one must have a letter.
+    """
+    columns = [sample[name] for name in CRITEO_IDS]
+    if not all(pa.types.is_string(column.type) for column in columns):
+        return False
+    words = pa.chunked_array([c for column in columns for c in column.chunks])
+    is_word = pc.match_substring_regex(words, r"^\s*([0-9a-f]{8})?\s*$")
+    has_letter = pc.match_substring_regex(words, "[a-f]")
+    return bool(pc.all(is_word).as_py() and pc.any(has_letter).as_py())
 
 
 def _of_criteo(wanted: Wanted, names: Sequence[str]) -> Wanted:

@@ -477,3 +477,18 @@ def test_inference_ignores_partitions_above_the_path(tmp_path):
     # A schema that declares the column reads it from any path.
     ((features),) = open_dataset(folder, [Column.dense("lr")], 1)
     assert features["lr"].numpy().tolist() == [[np.float32(0.1)]]
+
+
+def test_the_names_of_criteo_do_not_make_a_click_log(tmp_path):
+    names = [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))]
+    path = tmp_path / "in.csv"
+
+    def open_words(word):
+        row = ",".join([*["5"] * 13, *[word] * 26])
+        path.write_text(f"{','.join(names)}\n{row}\n")
+        return open_dataset(path, verbose=False)
+
+    assert open_words("68fd1e64").schema["C1"].strings_only
+    for word in ("12345678", "", "7"):
+        with pytest.raises(DataError, match="leave several meanings"):
+            open_words(word)
