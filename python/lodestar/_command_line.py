@@ -1,5 +1,6 @@
 """Command lines with short errors: Click commands, types, tables."""
 
+import _thread
 import csv
 import io
 import os
@@ -8,7 +9,9 @@ import shlex
 import signal
 import sys
 import threading
+import time
 import types
+import weakref
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -75,8 +78,10 @@ def run(
             code = command()
             # Detects a closed pipe here instead of at exit.
             sys.stdout.flush()
+            interrupt.check()
             return code
         except BaseException as error:
+            interrupt.has_arrived()
             gone = isinstance(error, BrokenPipeError) and _reader_is_gone()
             if gone:
                 # Python flushes stdout again at exit, and would fail.
@@ -147,14 +152,21 @@ def _reader_is_gone() -> bool:
     return bool(poll.poll(0))
 
 
-class _Interrupt:
-    """Raises KeyboardInterrupt at Ctrl-C and records it.
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C; in contrast to a KeyboardInterrupt, weak references to it work."""
 
-    Libraries sometimes convert the exception to another one.
+
+class _Interrupt:
+    """Raises KeyboardInterrupt at Ctrl-C until it ends the command.
+
+    Libraries sometimes convert the exception to another one. Python drops it if it is
+    raised while an object is destroyed, and C code may drop it as well; the exception
+    object then dies, and another one is raised.
     """
 
     def __init__(self) -> None:
         self.seen = False
+        self._raised: weakref.ref[_Interrupted] | None = None
         self._before = signal.getsignal(signal.SIGINT)
         # Only the main thread can set a handler. A background program of a shell
         # keeps ignoring Ctrl-C.
@@ -171,6 +183,30 @@ class _Interrupt:
         if self._set:
             signal.signal(signal.SIGINT, self._before)
 
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if Ctrl-C was pressed."""
+        if self.seen:
+            raise KeyboardInterrupt
+
+    def has_arrived(self) -> None:
+        """Raises no exception again for an earlier Ctrl-C."""
+        self._raised = None
+
     def _raise(self, number: int, frame: types.FrameType | None) -> None:
         self.seen = True
-        raise KeyboardInterrupt
+        error = _Interrupted()
+        self._raised = weakref.ref(error, self._is_lost)
+        try:
+            raise error
+        finally:
+            del error  # The traceback has this frame, and would keep it alive.
+
+    def _is_lost(self, reference: "weakref.ref[_Interrupted]") -> None:
+        # An exception raised by this call would be dropped, too. A threading.Thread
+        # would need a lock that the interrupted code may hold.
+        _thread.start_new_thread(self._press_again, (reference,))
+
+    def _press_again(self, reference: "weakref.ref[_Interrupted]") -> None:
+        time.sleep(0.01)
+        if self._raised is reference:
+            os.kill(os.getpid(), signal.SIGINT)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import click
 import pytest
@@ -47,6 +48,42 @@ def test_a_fault_of_the_program_is_raised(capsys):
     assert _command_line.run("job", raising(ValueError("x"))) == 2
     assert _command_line.run("job", lambda: 3) == 3
     assert capsys.readouterr().err == "job: x\n"
+
+
+class _Slow:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+def _drops_the_error():
+    # As C code that asks whether an object has an attribute.
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except BaseException:
+        pass
+
+
+@pytest.mark.parametrize("lose", [lambda: _Slow() and None, _drops_the_error])
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_interrupt_that_is_lost_is_raised_again(
+    lose, ends, monkeypatch, capsys
+):
+    # Pytest's hook would keep the exception.
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    ended = []
+
+    def command():
+        lose()
+        if not ends:
+            time.sleep(60)
+        ended.append(True)
+        return 0
+
+    before = signal.getsignal(signal.SIGINT)
+    assert _command_line.run("job", command) == 130
+    assert capsys.readouterr().err == "job: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
+    assert ends or not ended
 
 
 def test_an_interrupt_that_a_library_turns_into_another_error(capsys):
