@@ -7,8 +7,6 @@ safe result, or overrides it in a class below with our own names.
 import contextlib
 import functools
 import importlib
-import sys
-import traceback
 import types
 import weakref
 from collections.abc import Mapping, MutableMapping
@@ -397,22 +395,25 @@ def raw_iterations(optimizer: keras.optimizers.Optimizer) -> keras.Variable:
     return optimizer.variables[0] if counter is None else counter
 
 
-def files_hold_variables() -> bool:
-    """Whether Keras's files find a variable that saves itself."""
-    return issubclass(keras.layers.Layer, KerasSaveable)
+def file_may_lack_tables() -> bool:
+    """Whether Keras may be writing or reading a file that cannot hold tables.
 
-
-def writes_legacy_file() -> bool:
-    """Whether Keras writes or reads a legacy .h5 file, which cannot hold rows.
-
-    Such files read the values of variables like others do. A private option and the
-    name of the calling module show it; one is enough.
+    Its legacy .h5 files cannot. Without the private names, which file it is remains
+    unknown and the result is True. Keras's other files look for a class.
     """
-    return bool(_global("use_legacy_config")) or any(
-        "legacy" in (name := frame.f_globals.get("__name__", ""))
-        and name.startswith("keras.")
-        for frame, _ in traceback.walk_stack(None)
-    )
+    if not issubclass(keras.layers.Layer, KerasSaveable):
+        return True
+    return bool(_global("use_legacy_config")) or not _tells_of_legacy_files()
+
+
+@functools.cache
+def _tells_of_legacy_files() -> bool:
+    module = _module("keras.src.legacy.saving.saving_options")
+    scope = getattr(module, "keras_option_scope", None)
+    if scope is None:
+        return False
+    with scope(use_legacy_config=True):
+        return bool(_global("use_legacy_config"))
 
 
 def _global(name: str) -> Any:
@@ -458,21 +459,6 @@ def is_symbolic_build() -> bool:
         return getattr(scope, "original_scope", None) is not None
 
 
-def is_onnx_export() -> bool:
-    """Whether Keras is tracing a model to export it to ONNX.
-
-    It traces the model as for a SavedModel and converts the graph afterwards, so only
-    its module on the call stack shows the format. If that has another name, the result
-    is False and the conversion of our ops fails.
-    """
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "keras.src.export.onnx":
-            return True
-        frame = frame.f_back
-    return False
-
-
 def model_that_is_called() -> keras.Model | None:
     """Returns the outermost Keras model whose call is running.
 
@@ -481,37 +467,6 @@ def model_that_is_called() -> keras.Model | None:
     """
     layer = getattr(_global("current_call_ctx"), "entry_layer", None)
     return layer if isinstance(layer, keras.Model) else None
-
-
-def layers_made_together() -> list[keras.layers.Layer]:
-    """Returns the layers that a running clone or `from_config` has made so far.
-
-    Keras makes each layer from its config alone, so only local variables of the calling
-    frames show the others. Without those names the result is empty, and layers that
-    share a table would get one each.
-    """
-    layers: list[keras.layers.Layer] = []
-    for frame, _ in traceback.walk_stack(None):
-        name = {
-            "wrapped_clone_function": "cache",
-            "functional_from_config": "created_layers",
-        }.get(frame.f_code.co_name)
-        made = frame.f_locals.get(name) if name else None
-        if isinstance(made, dict):
-            layers += made.values()
-    return layers
-
-
-def is_cloning() -> bool:
-    """Whether `keras.models.clone_model` is copying a layer.
-
-    It makes the copy from the layer's config, as a file does. Without the private name
-    the result is False.
-    """
-    return any(
-        frame.f_code.co_name == "wrapped_clone_function"
-        for frame, _ in traceback.walk_stack(None)
-    )
 
 
 def layer_of(tensor: Any) -> Any:

@@ -13,7 +13,6 @@ _BASE = {
     "_errors": (),
     "_files": ("_errors", "_typing"),
     "_formats": (),
-    "_frames": (),
     "_library": ("_commands", "_op_wrappers", "_private", "_startup"),
     "_op_wrappers": (),
     "_optional": (),

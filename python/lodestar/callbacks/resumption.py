@@ -82,7 +82,7 @@ class Resumption:
         for callback in self.callbacks.callbacks:
             state = _state(callback)
             if state:
-                states.append([type(callback).__name__, state])
+                states.append([_kind(callback), state])
         text = json.dumps(states, default=_number).encode()
         return {_CALLBACKS: np.frombuffer(text, np.uint8), **metrics}
 
@@ -127,11 +127,17 @@ class Resumption:
             return
         left = json.loads(self._moment[_CALLBACKS].tobytes())
         for callback in self.callbacks.callbacks:
+            kind = _kind(callback)
             for saved in left:
-                if saved[0] == type(callback).__name__:
+                if saved[0] == kind:
                     left.remove(saved)
                     yield callback, saved[1]
                     break
+
+
+def _kind(callback: Any) -> str:
+    """Returns the import path of a callback's class, unique in a process."""
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
 
 def _state(callback: Any) -> dict[str, Any]:

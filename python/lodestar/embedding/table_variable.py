@@ -1,8 +1,6 @@
 """The Keras variable behind a table, which carries its gradient to the optimizer."""
 
-import contextlib
 import copy
-import functools
 import re
 import warnings
 import weakref
@@ -13,15 +11,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _frames, _private
+from lodestar import _private
 from lodestar._resource import SavedState
 from lodestar.embedding import table_store
 from lodestar.embedding.dense_view import dense_view
-from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
-from lodestar.ops.compile_line import compile_line, table_optimizers
+from lodestar.ops.compile_line import (
+    awaits_first_step,
+    compile_line,
+    compiled_optimizer,
+)
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
@@ -55,17 +56,8 @@ _NOT_DENSE = (
 )
 _NO_XLA = (
     "{table!r} is looked up in a step that XLA compiles, which cannot look up "
-    "rows. Pass jit_compile=False to model.compile."
-)
-_NO_CONFIG = (
-    "keras.saving.serialize_keras_object cannot serialize {table!r}: Keras "
-    "would save its values. Use table.get_config() in your get_config, and "
-    "lodestar.EmbeddingVariable.from_config(config) in from_config."
-)
-_NOT_WALKED = (
-    "{table!r} is a variable of '{layer}', but not an attribute of it, nor in a "
-    "list, tuple or dict there. Keras's files would lose its rows. Make it an "
-    "attribute."
+    "rows. Pass jit_compile=False to model.compile, or set self.supports_jit = "
+    "False in the layer that looks the table up."
 )
 _ONLY_WEIGHTS = (
     "`{path}` represents the rows of a table, which Keras does not count among "
@@ -94,7 +86,7 @@ _NOT_HONORED = (
 
 # Placeholder for a table among the weights of a layer in Keras's files, which hold
 # the table elsewhere. Copied weights have two dimensions.
-_IN_FILES = np.zeros([0], np.float32)
+_NO_ROWS = np.zeros([0], np.float32)
 
 # Attribute of the raw variable that refers to its table. Gradient tapes report
 # raw variables in `watched_variables()`.
@@ -119,28 +111,6 @@ def _scope_name(name: str) -> str:
 def _none() -> None:
     """A weak reference to nothing."""
     return None  # AutoGraph requires a return statement
-
-
-@functools.cache
-def _names_of_layers() -> frozenset[str]:
-    return frozenset(dir(keras.layers.Layer()))
-
-
-def _holds(layer: Any, table: Any) -> bool:
-    """Whether Keras's files find `table` through an attribute of `layer`."""
-    for name in {*dir(layer)} - _names_of_layers():
-        with contextlib.suppress(Exception):  # of a property, as Keras does
-            if _contains(getattr(layer, name), table):
-                return True
-    return False
-
-
-def _contains(value: Any, table: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return any(_contains(part, table) for part in value)
-    return value is table
 
 
 class _FormerChild(_private.Saved, tf.Module):
@@ -216,8 +186,6 @@ class TableVariable(SavedState, _private.Variable):
             optimizer = self.wrap_optimizer(
                 get_optimizer("optimizer", optimizer)
             )
-            # It trains this table alone, so no other table waits for it.
-            table_optimizers.discard(optimizer)
         # Keras's files refer to it by this attribute name.
         self.optimizer: keras.optimizers.Optimizer | None = optimizer
         self.slots = SlotOwner()
@@ -259,6 +227,8 @@ class TableVariable(SavedState, _private.Variable):
         """Initializes the state that copies do not inherit."""
         # Whether the gradient was ever requested.
         self.claimed = False
+        # The layers of Lodestar that look rows up in it.
+        self.layers: weakref.WeakSet[Any] = weakref.WeakSet()
         # Weak references to the optimizer for the gradients and the calling model.
         self.wrapper: Callable[[], Any] = _none
         self.model: Callable[[], Any] = _none
@@ -336,10 +306,6 @@ class TableVariable(SavedState, _private.Variable):
 
         If False, lookups without `training` do not add ids either.
         """
-        layer = _frames.layer_that_tracks()
-        if layer is not None:
-            # The only way to tell Keras that XLA cannot compile the model.
-            layer.supports_jit = False
         return bool(keras.Variable.trainable.fget(self))
 
     @trainable.setter
@@ -398,14 +364,11 @@ class TableVariable(SavedState, _private.Variable):
 
         Call before the content of the table is read.
         """
+        if not tf.executing_eagerly() or _private.tape_is_recording():
+            return
+        lost_gradients.warn_of_lost(self)
         before = self._rows_before
-        if (
-            before is None
-            or not tf.executing_eagerly()
-            or _private.tape_is_recording()
-            # An unbuilt one may be about to make its first step.
-            or not all(optimizer.built for optimizer in table_optimizers)
-        ):
+        if before is None or awaits_first_step(self.model()):
             return
         self._rows_before = None
         added = int(self._count()) - before
@@ -426,8 +389,7 @@ class TableVariable(SavedState, _private.Variable):
         self._recorded = True
         lost_gradients.record(self)
         if self._scaled_by_keras and self.wrapper() is None:
-            # An unbuilt wrapper may still handle it.
-            if all(optimizer.built for optimizer in table_optimizers):
+            if not awaits_first_step(self.model()):
                 self._refuse_loss_scaling()
 
     def _refuse_loss_scaling(self) -> None:
@@ -449,7 +411,7 @@ class TableVariable(SavedState, _private.Variable):
         if isinstance(value, tf.IndexedSlices):
             self._train(value)
             return value
-        if getattr(value, "shape", None) == _IN_FILES.shape:
+        if getattr(value, "shape", None) == _NO_ROWS.shape:
             return value
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
@@ -463,24 +425,24 @@ class TableVariable(SavedState, _private.Variable):
         self.optimizer.apply([gradient], [self])
 
     def _check_plain(self, options: Iterable[str]) -> None:
-        """Raises if a running plain optimizer sets one of `options`."""
-        for optimizer in _frames.running_optimizers():
-            if getattr(optimizer, "trains_tables", False):
-                return
-            given = [
-                f"{option}={getattr(optimizer, option)}"
-                for option in options
-                if getattr(optimizer, option, None)
-            ]
-            if given:
-                raise RuntimeError(
-                    _NOT_HONORED.format(
-                        path=self.path,
-                        optimizer=type(optimizer).__name__,
-                        given=", ".join(given),
-                        line=compile_line(self.model()),
-                    )
+        """Raises if the model's plain optimizer sets one of `options`."""
+        optimizer = compiled_optimizer(self.model())
+        if optimizer is None or getattr(optimizer, "trains_tables", False):
+            return
+        given = [
+            f"{option}={getattr(optimizer, option)}"
+            for option in options
+            if getattr(optimizer, option, None)
+        ]
+        if given:
+            raise RuntimeError(
+                _NOT_HONORED.format(
+                    path=self.path,
+                    optimizer=type(optimizer).__name__,
+                    given=", ".join(given),
+                    line=compile_line(self.model()),
                 )
+            )
 
     def meet_model(self) -> None:
         """Checks the model and the running `fit` whose call looks rows up."""
@@ -488,7 +450,6 @@ class TableVariable(SavedState, _private.Variable):
         self.model = _none if model is None else weakref.ref(model)
         if model is None:
             return
-        refuse_callbacks()
         if not tf.executing_eagerly() and model.jit_compile:
             raise RuntimeError(_NO_XLA.format(table=self))
 
@@ -499,18 +460,21 @@ class TableVariable(SavedState, _private.Variable):
         return tf.convert_to_tensor(dense_view(self), dtype, name=name)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        layer = _frames.layer_in_file()
-        if layer is not None and _private.files_hold_variables():
-            if not _holds(layer, self):
-                raise RuntimeError(
-                    _NOT_WALKED.format(table=self, layer=layer.name)
-                )
-            return _IN_FILES
-        if layer is not None or _private.writes_legacy_file():
+        if _private.file_may_lack_tables():
             return self.numpy()
-        if _frames.serializes_object():
-            raise RuntimeError(_NO_CONFIG.format(table=self))
-        return np.asarray(tf.convert_to_tensor(self).numpy(), dtype)
+        # Keras's files ask for an array of each weight of a layer, in the same way
+        # as anyone else.
+        return _NO_ROWS
+
+    def __array_function__(
+        self, function: Any, types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        return function(*_with_rows(args), **_with_rows(kwargs))
+
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any
+    ) -> Any:
+        return getattr(ufunc, method)(*_with_rows(inputs), **_with_rows(kwargs))
 
     def numpy(self) -> Any:
         """Raises RuntimeError instead of copying the rows, as `get_weights` would."""
@@ -531,12 +495,10 @@ class TableVariable(SavedState, _private.Variable):
         """Whether `keep_in(store)` was called."""
         return self._file is not None and self._file() is store
 
-    def is_in_file(self, store: Any) -> bool:
-        """Whether the file being written holds the table, as far as known."""
-        model = _frames.model_in_file() or self.model()
-        return self.is_known_to(store) or (
-            model is not None and any(v is self for v in model.variables)
-        )
+    @property
+    def newest_file(self) -> "weakref.ref[Any] | None":
+        """The store of `keep_in`, which is gone when the file is complete."""
+        return self._file
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the table to a Keras file."""
@@ -549,6 +511,18 @@ class TableVariable(SavedState, _private.Variable):
         if table_store.holds_table(store) or not self.is_known_to(store):
             table_store.load_table(self, store)
             self.keep_in(store)
+
+
+def _with_rows(arguments: Any) -> Any:
+    """Returns arguments of a NumPy function with the rows of tables."""
+    return keras.tree.map_structure(
+        lambda x: (
+            tf.convert_to_tensor(x).numpy()
+            if isinstance(x, TableVariable)
+            else x
+        ),
+        arguments,
+    )
 
 
 # Keras's own operators read `value`.

@@ -1,5 +1,6 @@
 """Keras 3 layers."""
 
+from lodestar.layers.cloning import clone_scope
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.embedding_collection import EmbeddingCollection
 from lodestar.layers.id_lookup import IdLookup
@@ -10,4 +11,5 @@ __all__ = [
     "EmbeddingCollection",
     "IdLookup",
     "SequenceConv",
+    "clone_scope",
 ]

@@ -18,7 +18,8 @@ from lodestar.embedding.lookup_arguments import (
     refuse_sizes,
 )
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
-from lodestar.layers.feature import Feature, deserialize_table, serialize_table
+from lodestar.layers.cloning import deserialize_table, serialize_table
+from lodestar.layers.feature import Feature
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer

@@ -20,6 +20,7 @@ from lodestar.embedding import (
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import check_bag_axis, check_training
 from lodestar.layers import device_plan
+from lodestar.layers.cloning import deserialize_table, serialize_table
 from lodestar.layers.dynamic_embedding import (
     check_symbolic_ids,
     padding_mask,
@@ -27,8 +28,6 @@ from lodestar.layers.dynamic_embedding import (
 )
 from lodestar.layers.feature import (
     Feature,
-    deserialize_table,
-    serialize_table,
     to_features,
 )
 from lodestar.layers.lookup_counters import LookupCounters

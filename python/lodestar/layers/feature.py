@@ -6,7 +6,6 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from lodestar import _private
@@ -292,35 +291,3 @@ def to_features(features: Any) -> dict[str, Feature]:
             feature = Feature(output_dim=size)
         result[name] = feature
     return result
-
-
-def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
-    """Returns the Keras config of `table`, marked as one shared object.
-
-    Keras marks an object that it serializes twice, but a layer's config is
-    copied on its way into the file, so every config carries the mark.
-    """
-    # Keras's own function would serialize the values of a variable.
-    return {
-        "module": type(table).__module__,
-        "class_name": type(table).__name__,
-        "config": table.get_config(),
-        "registered_name": keras.saving.get_registered_name(type(table)),
-        "shared_object_id": id(table),
-    }
-
-
-def deserialize_table(config: dict[str, Any]) -> EmbeddingVariable:
-    """Returns the table of a config, shared by all layers of a model.
-
-    Keras itself shares marked objects only while it loads a file.
-    """
-    mark = config.get("shared_object_id")
-    if mark is not None:
-        for layer in _private.layers_made_together():
-            for variable in layer.variables:
-                if getattr(variable, "shared_object_id", None) == mark:
-                    return variable
-    table = keras.saving.deserialize_keras_object(config)
-    table.shared_object_id = mark
-    return table

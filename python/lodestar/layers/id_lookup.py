@@ -17,6 +17,7 @@ from lodestar._checks import (
 )
 from lodestar._typing import Shape, TensorLike
 from lodestar.layers import id_encoding
+from lodestar.layers.cloning import in_clone_scope
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import scope_for
 from lodestar.lookup import IdTable, string_arrays
@@ -364,8 +365,10 @@ class IdLookup(keras.layers.Layer):
                 return
         raise ValueError(
             f"{self.name} has no vocabulary. Pass `vocabulary`, or call "
-            "adapt(). To load a vocabulary with the weights of a model, build "
-            "the model without data first: model(keras.Input(shape, dtype=...))"
+            "adapt(). clone_model copies a vocabulary inside "
+            "lodestar.layers.clone_scope(). To load a vocabulary with the "
+            "weights of a model, build the model without data first: "
+            "model(keras.Input(shape, dtype=...))"
         )
 
     def _unknown(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -494,8 +497,8 @@ class IdLookup(keras.layers.Layer):
             )
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the config; the vocabulary is saved with the weights."""
-        keys = self.get_vocabulary(False) if _private.is_cloning() else []
+        """Returns the config; the vocabulary is in it only in a `clone_scope`."""
+        keys = self.get_vocabulary(False) if in_clone_scope() else []
         return {
             **({"vocabulary": keys} if keys else {}),
             **super().get_config(),

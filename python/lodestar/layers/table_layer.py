@@ -13,7 +13,6 @@ import tensorflow as tf
 from lodestar._checks import check_unmasked
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.fit_callbacks import refuse_callbacks
 from lodestar.embedding.table_variable import as_table
 
 _KEY = "own_weight_{}"
@@ -51,17 +50,11 @@ class TableLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def hold(self, table: EmbeddingVariable) -> EmbeddingVariable:
-        """Freezes `table` if this layer is frozen, and returns it."""
+        """Registers this layer with `table`; freezes it if the layer is frozen."""
+        table.layers.add(self)
         if not self.trainable:
             table.trainable = False  # as setting `trainable` later does
         return table
-
-    @property
-    def metrics(self) -> list[keras.metrics.Metric]:
-        """The metrics; RuntimeError if a callback of `fit` would lose rows."""
-        refuse_callbacks()
-        metrics: list[keras.metrics.Metric] = super().metrics
-        return metrics
 
     def set_weights(self, weights: Any) -> None:
         """Raises RuntimeError, because arrays have no ids."""

@@ -1,14 +1,11 @@
 """The line that compiles a model with an optimizer for tables, for error messages."""
 
-import weakref
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-# Optimizers that train tables.
-table_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 # Keras optimizers with a subclass in lodestar.optimizers.
 NAMES = (
     *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
@@ -21,6 +18,21 @@ def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
     if not isinstance(model, keras.Model):
         return None
     return getattr(model, "optimizer", None)
+
+
+def trains_tables(optimizer: Any) -> bool:
+    """Returns whether `optimizer` is one of lodestar.optimizers."""
+    return getattr(optimizer, "trains_tables", False)
+
+
+def awaits_first_step(model: Any) -> bool:
+    """Returns whether an optimizer of tables has yet to train `model`."""
+    optimizer = compiled_optimizer(model)
+    return (
+        optimizer is not None
+        and trains_tables(optimizer)
+        and not optimizer.built
+    )
 
 
 def compile_line(model: Any = None, scaled: bool = False) -> str:

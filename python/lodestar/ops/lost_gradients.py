@@ -19,7 +19,7 @@ from lodestar import _private
 from lodestar.ops.compile_line import (
     compile_line,
     compiled_optimizer,
-    table_optimizers,
+    trains_tables,
 )
 
 _NOBODY = (
@@ -107,16 +107,31 @@ def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
         optimizer = compiled_optimizer(model)
         _check_loss_scaling(table, model, optimizer)
         if not _is_claimed(table, model):
-            if optimizer is not None and not _trains_tables(optimizer):
+            if optimizer is not None and not trains_tables(optimizer):
                 why = _NOT_FOUND.format(model=model.name)
                 wrap = ""
                 if table.optimizer is None:
                     wrap = f" Also change the optimizer:\n{compile_line(model)}"
                 raise RuntimeError(_nobody(table, why, wrap))
-            if not table_optimizers:
-                warnings.warn(_nobody(table, _NOT_GIVEN), stacklevel=2)
+        if _step() is _EAGER:
+            warn_of_lost(table)  # by the step before
         step = _reached.by_step.setdefault(_step(), {})
         step[id(table)] = weakref.ref(table)
+
+
+def warn_of_lost(table: Any) -> None:
+    """Warns if no optimizer of tables followed a backward pass that is over.
+
+    Other optimizers do not tell which gradients they get.
+    """
+    for step in _reached.by_step.values():
+        found = step.get(id(table))
+        if found is None or found() is not table:
+            continue
+        model = table.model()
+        if not _is_claimed(table, model) and compiled_optimizer(model) is None:
+            del step[id(table)]
+            warnings.warn(_nobody(table, _NOT_GIVEN), stacklevel=3)
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
@@ -159,21 +174,14 @@ def _is_claimed(table: Any, model: keras.Model | None) -> bool:
 def _check_loss_scaling(table: Any, model: Any, optimizer: Any) -> None:
     if not isinstance(
         optimizer, keras.optimizers.LossScaleOptimizer
-    ) or _trains_tables(optimizer):
+    ) or trains_tables(optimizer):
         return
     inner = optimizer.inner_optimizer
     # Otherwise the model is in a custom loop with another optimizer.
     taker = table.wrapper()
-    takers = [None if taker is table.optimizer else taker]
-    if takers == [None] and not _trains_tables(inner):
-        takers = [w for w in table_optimizers if not w.built]
-    if all(taker is None or taker is inner for taker in takers):
+    if taker is None or taker is inner or taker is table.optimizer:
         line = compile_line(model)
         raise RuntimeError(_LOSS_SCALING.format(table=table, line=line))
-
-
-def _trains_tables(optimizer: Any) -> bool:
-    return getattr(optimizer, "trains_tables", False)
 
 
 def _outermost(tensor: tf.Tensor) -> tf.Tensor | None:

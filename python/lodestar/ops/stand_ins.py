@@ -12,8 +12,6 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import tensorflow as tf
 
-from lodestar import _private
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 # Maps a replaceable function to its replacement.
@@ -33,23 +31,10 @@ def replaceable(function: Callable[_P, _R]) -> Callable[_P, _R]:
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         chosen = _stand_ins.get()
         if chosen is None:
-            _refuse_onnx()
             return function(*args, **kwargs)
         return chosen.get(call, function)(*args, **kwargs)
 
     return call
-
-
-def _refuse_onnx() -> None:
-    if tf.executing_eagerly() or not _private.is_onnx_export():
-        return
-    raise NotImplementedError(
-        "ONNX lacks Lodestar's ops, so `model.export(format='onnx')` "
-        "cannot convert this model. Write a SavedModel of TensorFlow ops with "
-        "lodestar.export.save_plain(model, path, index='sorted') and "
-        "convert it with `python -m tf2onnx.convert --saved-model path --output "
-        "model.onnx`."
-    )
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Mixin that makes Keras optimizers train tables."""
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import warn_of_equal_starts
 from lodestar.embedding.table_variable import TableVariable, as_table
 from lodestar.ops import lost_gradients
-from lodestar.ops.compile_line import table_optimizers
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas, row_optimizers
 from lodestar.optimizers.gradients import Gradient, Total
@@ -117,6 +117,21 @@ class _Tables:
         return _Tables()  # A copy of an optimizer has trained no table.
 
 
+def _warn_of_lost_rows(
+    optimizer: str, file: "weakref.ref[Any]", tables: Sequence[TableVariable]
+) -> None:
+    """Warns of tables that were not written to a complete Keras file."""
+    lost = [repr(table) for table in tables if table.newest_file is not file]
+    if lost:
+        warnings.warn(
+            f"Optimizer '{optimizer}' trains {', '.join(lost)}, but their rows "
+            "are not in the file, because no Keras layer or model tracks them. "
+            "Make each an attribute of the model, or save a "
+            "tf.train.Checkpoint.",
+            stacklevel=2,
+        )
+
+
 def check_nonfinite(nonfinite: str) -> str:
     """Returns `nonfinite`, or raises ValueError if it is invalid."""
     check_choice("nonfinite", nonfinite, _NONFINITE)
@@ -147,7 +162,6 @@ class TableOptimizer(
         self._tables = _Tables()
         self._gradient_sums = tf.Module()
         self._gradient_sums.members = []
-        table_optimizers.add(self)
 
     # Not a property, which would make Keras save the tables with the optimizer.
     def built_for(self) -> list[Any]:
@@ -493,19 +507,16 @@ class TableOptimizer(
 
         Warns of tables that no layer writes to the same file.
         """
-        lost = [
-            repr(table)
-            for table in self._tables.alive()
-            if not table.is_in_file(store)
-        ]
-        if lost:
-            warnings.warn(
-                f"Optimizer '{self.name}' trains {', '.join(lost)}, but their "
-                "rows are not in the file, because no Keras layer or model "
-                "tracks them. Make each an attribute of the model, or save a "
-                "tf.train.Checkpoint.",
-                stacklevel=2,
-            )
+        # The layers that write the tables may follow, so ask when the file is
+        # complete.
+        with contextlib.suppress(TypeError):  # of a dict
+            weakref.finalize(
+                store,
+                _warn_of_lost_rows,
+                self.name,
+                weakref.ref(store),
+                self._tables.alive(),
+            ).atexit = False
         super().save_own_variables(store)
         for i, member in enumerate(self._gradient_sums.members):
             table_store.save_table(member.sums, store, _SUM.format(i))

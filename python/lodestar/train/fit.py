@@ -19,6 +19,7 @@ from lodestar.train.batch_sources import DatasetFn, check_dataset
 from lodestar.train.cluster_steps import ClusterSteps
 from lodestar.train.keras_steps import KerasSteps, has_strategy
 from lodestar.train.loop import Logs, Steps
+from lodestar.train.refused_callbacks import refuse_callbacks
 from lodestar.train.step import check_is_model
 from lodestar.train.threads import ThreadSteps
 
@@ -184,7 +185,7 @@ def fit(
         callbacks = [c for c in _flat(callbacks) if c is not snapshots]
         # Last, so that it saves the effects of the other callbacks.
         callbacks += [snapshots] if snapshots is not None else []
-        # Layers look for this name in a function called `fit`.
+        refuse_callbacks(callbacks, model)
         callbacks = _callback_list(
             callbacks,
             model,

@@ -108,17 +108,3 @@ def test_sorted_search(size):
     places = {int(key): place for place, key in enumerate(keys)}
     found = tf.function(index.find)(tf.constant(wanted))
     assert found.numpy().tolist() == [places.get(int(k), -1) for k in wanted]
-
-
-@pytest.mark.parametrize("name", ["rows", "sqrtn", "id_lookup"])
-def test_keras_export_to_onnx_is_refused_with_the_way_to_convert(
-    name, tmp_path
-):
-    ids = keras.Input((3,), dtype="int64")
-    model = keras.Model(ids, keras.layers.Dense(1)(DENSE_FRONTS[name](ids)))
-    model(tf.zeros([2, 3], tf.int64))
-    path = tmp_path / "model.onnx"
-    with pytest.raises(NotImplementedError, match=r"save_plain\(model"):
-        model.export(str(path), format="onnx", verbose=False)
-    assert not path.exists()
-    model.export(str(tmp_path / "folder"), verbose=False)

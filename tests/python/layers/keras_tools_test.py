@@ -193,7 +193,8 @@ def test_a_clone_begins_untrained(make):
             ),
             model.input,
         )
-    clone = keras.models.clone_model(model, inputs)
+    with layers.clone_scope():
+        clone = keras.models.clone_model(model, inputs)
     clone(x)
     assert not any(int(table.size()) for table in tables_in(clone))
     assert_own(fitted(clone, x), make)
@@ -208,7 +209,8 @@ def test_a_clone_with_dense_inputs_raises_with_advice(make):
 @pytest.mark.parametrize("make", FUNCTIONAL)
 def test_a_model_from_json(make):
     model, x, _ = trained(make)
-    other = keras.models.model_from_json(model.to_json())
+    with layers.clone_scope():
+        other = keras.models.model_from_json(model.to_json())
     if make is id_lookup:
         other.layers[1].set_vocabulary(["a", "b", "c"])
     assert_own(fitted(other, x), make)
@@ -229,9 +231,63 @@ def test_a_clone_keeps_the_vocabulary(keys, output_mode):
     model = keras.Model(x, layer(x))
     if keys is not None:
         layer.set_vocabulary(keys)
-    clone = keras.models.clone_model(model)
+    with layers.clone_scope():
+        clone = keras.models.clone_model(model)
     assert clone.layers[1].get_vocabulary() == layer.get_vocabulary()
     assert "vocabulary" not in layer.get_config()
+
+
+def test_a_clone_without_its_vocabulary_raises_with_advice():
+    words = keras.Input((2,), dtype="string")
+    ids = layers.IdLookup(vocabulary=["a", "b", "c"])(words)
+    clone = keras.models.clone_model(keras.Model(words, ids))
+    with pytest.raises(ValueError, match="layers.clone_scope"):
+        clone.predict(WORDS, verbose=0)
+
+
+@pytest.mark.parametrize("make", [shared_table, nested])
+@pytest.mark.parametrize(
+    "copied",
+    [
+        keras.models.clone_model,
+        lambda model: keras.models.model_from_json(model.to_json()),
+        lambda model: type(model).from_config(model.get_config()),
+    ],
+)
+def test_a_copy_that_would_split_a_shared_table_raises(make, copied):
+    model = trained(make)[0]
+    with pytest.raises(ValueError, match="share the table 'shared'.*clone_sc"):
+        copied(model)
+
+
+def test_a_table_of_one_layer_is_not_shared():
+    table = lodestar.EmbeddingVariable(4, name="alone")
+    ids = keras.Input((2,), dtype="int64")
+    others = [layers.DynamicEmbedding(table=table) for _ in range(2)]
+    del others
+    model = keras.Model(ids, layers.DynamicEmbedding(table=table)(ids))
+    clone = keras.models.clone_model(model)
+    assert clone.layers[1].table is not table
+
+
+def test_each_scope_makes_tables_of_its_own():
+    model = trained(shared_table)[0]
+    clones = []
+    for _ in range(2):
+        with layers.clone_scope():
+            clones.append(keras.models.clone_model(model))
+    (first,), (second,) = map(tables_in, clones)
+    assert first is not second
+
+
+def test_a_file_loads_inside_a_scope(tmp_path):
+    model, x, want = trained(shared_table)
+    model.save(tmp_path / "m.keras")
+    with layers.clone_scope():
+        loaded = [keras.models.load_model(tmp_path / "m.keras") for _ in "ab"]
+    (first,), (second,) = map(tables_in, loaded)
+    assert first is not second
+    np.testing.assert_array_equal(loaded[1].predict(x, verbose=0), want)
 
 
 @every_model
@@ -247,7 +303,8 @@ def test_layers(make):
                     tf.convert_to_tensor(of_layer),
                     tf.convert_to_tensor(of_other),
                 )
-        type(layer).from_config(layer.get_config())
+        with layers.clone_scope():
+            type(layer).from_config(layer.get_config())
 
 
 @every_model

@@ -1,12 +1,12 @@
 """Keras model inputs that carry the schema of the data."""
 
-import hashlib
+import base64
 import weakref
+import zlib
 from typing import Any
 
 import keras
 
-from lodestar import _frames
 from lodestar.data.schema.column import Column
 
 _KINDS = ("sparse", "dense", "one_hot")
@@ -18,45 +18,35 @@ def schema_class() -> Any:
 
 
 class _Carried:
-    """A schema shared by several inputs; None before a loaded input stores it."""
+    """A schema shared by several inputs."""
 
-    def __init__(
-        self,
-        schema: Any = None,
-        key: str | None = None,
-        text: str | None = None,
-    ):
+    def __init__(self, schema: Any, packed: str | None = None):
         self.schema = schema
-        self._key = key
-        self._text = text
+        self._packed = packed
 
     @property
-    def text(self) -> str | None:
-        """Content of the schema file."""
-        if self._text is None and self.schema is not None:
-            self._text = self.schema.yaml()
-        return self._text
+    def packed(self) -> str:
+        """Content of the schema file, compressed as ASCII.
 
-    @property
-    def key(self) -> str:
-        """A hash of the content, which links the inputs in a file."""
-        if self._key is None:
-            text = (self.text or "").encode()
-            self._key = hashlib.blake2b(text, digest_size=8).hexdigest()
-            _carried[self._key] = self
-        return self._key
+        A model may use any of the inputs, so each one stores the whole schema.
+        """
+        if self._packed is None:
+            content = zlib.compress(self.schema.yaml().encode(), 9)
+            self._packed = base64.b85encode(content).decode()
+            _carried[self._packed] = self
+        return self._packed
 
     @classmethod
-    def loaded(cls, key: str, text: str | None) -> "_Carried":
-        """Returns the shared schema for an input loaded from a file."""
-        found = _carried.get(key)
-        if found is None or text not in (None, found.text):
-            schema = None if text is None else schema_class().parse(text)
-            _carried[key] = found = cls(schema, key, text)
+    def loaded(cls, packed: str) -> "_Carried":
+        """Returns the schema of a config, one object for equal schemas."""
+        found = _carried.get(packed)
+        if found is None:
+            text = zlib.decompress(base64.b85decode(packed)).decode()
+            found = cls(schema_class().parse(text), packed)
+            _carried[packed] = found
         return found
 
 
-# By key. In a file, the input that stores the schema precedes the others.
 _carried: weakref.WeakValueDictionary[str, _Carried] = (
     weakref.WeakValueDictionary()
 )
@@ -67,8 +57,7 @@ class ColumnInput(keras.layers.InputLayer):
     """The Keras model input of one column, made by `Schema.inputs`.
 
     The layer and its tensor have the name of the column, so that Keras finds the
-    input in a dict of features. In a `.keras` file, the first input of each model
-    stores the schema.
+    input in a dict of features. In a `.keras` file, each input stores the schema.
 
     Args:
         column: Name of the column.
@@ -103,40 +92,20 @@ class ColumnInput(keras.layers.InputLayer):
 
     @property
     def schema(self) -> Any:
-        """The Schema; None if the model's file does not contain it."""
+        """The Schema."""
         return self._carried.schema
 
     def get_config(self) -> dict[str, Any]:
-        config = {
+        return {
             **super().get_config(),
             "column": self.column,
-            "schema_key": self._carried.key,
+            "schema": self._carried.packed,
         }
-        if self._writes_schema():
-            config["schema"] = self._carried.text
-        return config
-
-    def _writes_schema(self) -> bool:
-        """Returns whether this input must store the schema for its model.
-
-        A model may use any subset of the inputs, so no input can store it for all
-        models.
-        """
-        model = _frames.model_that_makes_config()
-        inputs = (
-            operation
-            for operation in getattr(model, "operations", ())
-            if isinstance(operation, ColumnInput)
-            and operation._carried is self._carried
-        )
-        return next(inputs, self) is self
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "ColumnInput":
         config = dict(config)
-        carried = _Carried.loaded(
-            config.pop("schema_key"), config.pop("schema", None)
-        )
+        carried = _Carried.loaded(config.pop("schema"))
         return cls(carried=carried, **config)
 
 

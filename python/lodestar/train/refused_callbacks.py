@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from lodestar import _frames
+from lodestar.embedding.table_variable import as_table
 
 _REFUSED = (
     "{what} copies the weights of a model, which do not include the rows of "
@@ -14,16 +14,11 @@ _REFUSED = (
 )
 
 
-def refuse_callbacks() -> None:
-    """Checks the callbacks of the running `fit`, if any.
-
-    Keras reads the `metrics` of layers when an epoch begins; a layer learns of `fit`
-    at that point.
-
-    Raises:
-        RuntimeError: A callback would lose rows.
-    """
-    for callback in _flat(_frames.callbacks_of_fit()):
+def refuse_callbacks(callbacks: Iterable[Any], model: keras.Model) -> None:
+    """Raises RuntimeError if a callback would lose rows of tables of the model."""
+    if not any(as_table(v) is not None for v in model.variables):
+        return
+    for callback in callbacks:
         found = _problem(callback)
         if found is not None:
             what, instead = found
@@ -61,11 +56,3 @@ def _problem(callback: Any) -> tuple[str, str] | None:
             "lodestar.callbacks.Snapshot.",
         )
     return None
-
-
-def _flat(callbacks: Iterable[Any]) -> Iterable[Any]:
-    for callback in callbacks:
-        if isinstance(callback, keras.callbacks.CallbackList):
-            yield from _flat(callback.callbacks)
-        else:
-            yield callback
