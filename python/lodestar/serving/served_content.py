@@ -109,7 +109,7 @@ class ServedContent:
         if self.served is None or self.torn:
             return None
         for at, manifest in enumerate(chain):
-            if manifest.equals(self.served.id):
+            if self.served.mark in manifest.marks:
                 return at
         return None
 

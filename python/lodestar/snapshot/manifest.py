@@ -203,9 +203,10 @@ class Manifest:
         """The name of this version."""
         return VersionId(self.version, self.mark)
 
-    def equals(self, other: VersionId) -> bool:
-        """Returns whether this version has the content of another one."""
-        return other in (self.id, self.same_as)
+    @property
+    def marks(self) -> set[str]:
+        """The marks of this version and of the one with the same content."""
+        return {other.mark for other in (self.id, self.same_as) if other}
 
     @functools.cached_property
     def _saved_tables(self) -> dict[str, SavedTable]:

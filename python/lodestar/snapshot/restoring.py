@@ -351,16 +351,14 @@ class Plan:
         restored = {}
         for there, table in self._embeddings().items():
             table.slots.restored()
-            note_saved(table, self._folder.path, self.manifest.id, there)
+            note_saved(table, self._folder, self.manifest, there)
             restored[self._names[there]] = sum(rows[there] for rows in loaded)
         for name_there, name_here in self._names.items():
             arrays = self._id_arrays.get(name_there)
             if arrays is not None:
                 id_table = self._tables.id_tables[name_here]
                 id_contents.assign(id_table, arrays)
-                note_saved(
-                    id_table, self._folder.path, self.manifest.id, name_there
-                )
+                note_saved(id_table, self._folder, self.manifest, name_there)
                 restored[name_here] = id_contents.count(arrays)
         return RestoreReport(
             self._path,

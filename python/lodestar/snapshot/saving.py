@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,6 @@ from lodestar.snapshot.manifest import (
     FileEntry,
     Manifest,
     TableEntry,
-    VersionId,
     check_metadata,
     decode,
     encode,
@@ -52,33 +51,39 @@ from lodestar.snapshot.wholeness import check_parent
 DENSE = "dense/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
 
-# How many versions of a table's history are remembered.
+# How many marks of a table's history are remembered.
 _MAX_HISTORY = 64
 
 
 class _Saved(NamedTuple):
-    """A version that a table was saved as or restored from.
-
-    `history` has the marks of this version and of those before, oldest first.
-    """
+    """The version that a table was last saved as or restored from."""
 
     path: str
     version: int
     name: str
-    history: tuple[str, ...]
 
 
-# The last such version of each table.
 _saved_as: weakref.WeakKeyDictionary[Any, _Saved] = weakref.WeakKeyDictionary()
+# The marks of the versions that each table was saved as or restored from, oldest
+# first.
+_histories: weakref.WeakKeyDictionary[Any, tuple[str, ...]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def note_saved(table: Any, path: str, version: VersionId, name: str) -> None:
-    """Notes that a table equals `name` in a version of the folder at `path`."""
-    before = _saved_as.get(table)
-    history = () if before is None else before.history[1 - _MAX_HISTORY :]
+def note_saved(
+    table: Any, folder: SnapshotFolder, manifest: Manifest, name: str
+) -> None:
+    """Notes that a table equals `name` in a version."""
     _saved_as[table] = _Saved(
-        os.path.abspath(path), version.version, name, (*history, version.mark)
+        os.path.abspath(folder.path), manifest.version, name
     )
+    _note_history(table, manifest.marks)
+
+
+def _note_history(table: Any, marks: Iterable[str]) -> None:
+    history = (*_histories.get(table, ()), *marks)
+    _histories[table] = history[-_MAX_HISTORY:]
 
 
 def dense_arrays(
@@ -254,6 +259,9 @@ class _Saving:
             if not self._together.first:
                 self._delta, self._mark = plan["delta"], plan["mark"]
                 self._version = plan["version"]
+            # An interrupt may arrive after the commit.
+            for table in self._own_tables().values():
+                _note_history(table, [self._mark])
             self._together.agree(lambda: self._take(plan["parent"]))
             if self._step is None:
                 steps = [begun.step for begun in self._begun.values()]
@@ -297,19 +305,18 @@ class _Saving:
                     f"{describe_error(error)}"
                 )
             return None
-        saved = self._saved()
-        known = {mark for of_table in saved for mark in of_table.history}
-        marks = {other.mark for other in (parent.id, parent.same_as) if other}
-        if marks & known or not self._own_tables():
+        own = self._own_tables()
+        known = {m for table in own.values() for m in _histories.get(table, ())}
+        if not own or known & parent.marks:
             return parent
         self.warning = (
             f"{folder.path}: version {parent.version}, the newest, has another "
             f"history than this model. It is of step {parent.step} and has the "
             f"tables {listed(t.name for t in parent.saved_tables())}. This model "
-            f"has the tables {listed(self._own_tables())}, and "
-            f"{_last_saved(saved)}. A full snapshot is written, which readers of "
-            "the folder load next. Use a folder of its own, or restore the newest "
-            "version to continue it."
+            f"has the tables {listed(self._tables)}, and "
+            f"{_last_saved(self._saved())}. A full snapshot is written, which "
+            "readers of the folder load next. Use a folder of its own, or restore "
+            "the newest version to continue it."
         )
         return None
 
@@ -328,11 +335,9 @@ class _Saving:
             return ""
         base = snapshot_ops.base(part.handle)
         saved = _saved_as.get(self._tables[part.name])
-        same = {other.mark for other in (parent.id, parent.same_as) if other}
         # A delta is invalid under another name.
-        if saved is None or saved.name != part.name or base not in same:
-            return ""
-        return base
+        same_name = saved is not None and saved.name == part.name
+        return base if same_name and base in parent.marks else ""
 
     def _least_version(self) -> int:
         """Returns a number above the tables' versions, even if those are removed."""
@@ -388,7 +393,7 @@ class _Saving:
         try:
             self._end(manifest.mark)
             for name, table in self._own_tables().items():
-                note_saved(table, self._folder.path, manifest.id, name)
+                note_saved(table, self._folder, manifest, name)
         finally:
             self._release()
         seconds = time.perf_counter() - self._began
