@@ -352,8 +352,7 @@ FollowerStats SnapshotFollower::stats() const {
   return stats;
 }
 
-std::string SnapshotFollower::StampOf(
-    const std::set<int64_t>& versions) const {
+std::string SnapshotFollower::StampOf(const std::set<int64_t>& versions) const {
   std::string stamp;
   for (const int64_t version : versions) stamp += folder_.StampOf(version);
   return stamp;

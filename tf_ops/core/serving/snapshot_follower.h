@@ -112,7 +112,7 @@ class SnapshotFollower {
   // A version that could not be loaded.
   struct Refusal {
     std::set<int64_t> read;  // versions whose files were read
-    std::string stamp;          // of these files; empty: to be tried again
+    std::string stamp;       // of these files; empty: to be tried again
     std::string error;
   };
 
