@@ -156,10 +156,10 @@ def _use(
         nonlocal result
         chain = folder.chain(version)
         told, result = read(folder, chain)
-        return [chain[-1].time, told]
+        return [chain[-1].mark, told]
 
     found = together.agree(read_here)
-    if any(time != found[0][0] for time, _ in found):
+    if any(mark != found[0][0] for mark, _ in found):
         raise SnapshotError(
             f"{folder.version_path(version)}: differs between the workers. "
             "Use a shared folder that no process writes to."
