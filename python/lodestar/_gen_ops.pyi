@@ -1560,6 +1560,7 @@ def lodestar_snapshot_apply(
     file_tables: tf.Tensor,
     parts: tf.Tensor,
     base: tf.Tensor,
+    listed: tf.Tensor,
     optimizer_slots: str = 'require',
     name: str | None = None,
 ) -> _SnapshotApply: ...
@@ -1587,6 +1588,12 @@ def lodestar_snapshot_begin(
     bases: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotBegin: ...
+
+
+def lodestar_snapshot_crc(
+    data: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
 
 
 def lodestar_snapshot_end(
@@ -1671,6 +1678,7 @@ def lodestar_snapshot_load(
     file_parts: tf.Tensor,
     parts: tf.Tensor,
     bases: tf.Tensor,
+    listed: tf.Tensor,
     optimizer_slots: str = 'require',
     name: str | None = None,
 ) -> _SnapshotLoad: ...
@@ -1686,8 +1694,16 @@ def lodestar_snapshot_merge(
     files: tf.Tensor,
     out: tf.Tensor,
     label: tf.Tensor,
+    listed: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotMerge: ...
+
+
+def lodestar_snapshot_read_blobs(
+    path: tf.Tensor,
+    listed: tf.Tensor,
+    name: str | None = None,
+) -> tf.Tensor: ...
 
 
 class _SnapshotReadBlock(NamedTuple):

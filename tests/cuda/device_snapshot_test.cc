@@ -153,7 +153,7 @@ class Follower {
     }
     std::unique_ptr<SnapshotDelta> delta;
     SnapshotDelta::Applied applied;
-    ExpectOk(SnapshotDelta::Open(std::vector<std::string>{path}, {},
+    ExpectOk(SnapshotDelta::Open(std::vector<ListedFile>{path}, {},
                                  table_.get(), {}, on_, &delta),
              what);
     const EmbeddingStats before = stats();

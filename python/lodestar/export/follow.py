@@ -1,7 +1,6 @@
 """Makes exported functions read the newest version in a snapshot folder."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -179,15 +178,9 @@ def _digest(layer: IdLookup) -> str:
         arrays[name].tobytes() if name in arrays else b""
         for name in ("vocabulary", "lengths")
     ]
-    return " ".join(f"{len(part)}:{_crc32c(part)}" for part in parts)
-
-
-def _crc32c(data: bytes) -> int:
-    # Python's own loop would take seconds for a large vocabulary.
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        return snapshot_ops.file_crc(file.name).crc32c
+    return " ".join(
+        f"{len(part)}:{snapshot_ops.crc32c(part)}" for part in parts
+    )
 
 
 def check_outside(folder: StrPath, path: StrPath) -> None:

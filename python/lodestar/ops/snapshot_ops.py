@@ -131,12 +131,34 @@ def base(handle: tf.Tensor) -> str:
         return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
 
 
+class Listed(NamedTuple):
+    """What a manifest lists for a file. A checksum of -1 matches any content."""
+
+    crc32c: int = -1
+    rows: int = 0
+    removed: int = 0
+
+
+class ListedFile(NamedTuple):
+    """A file, and what it must contain."""
+
+    path: str
+    listed: Listed = Listed()
+
+
 class SavedPart(NamedTuple):
     """The files of one of `count` parts of a table: a full one, then deltas."""
 
-    files: Sequence[str]
+    files: Sequence[ListedFile]
     part: int = 0
     count: int = 1  # type: ignore[assignment]
+
+
+def _files(files: Sequence[ListedFile]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the paths of files, and what they must contain."""
+    return _paths([file.path for file in files]), tf.constant(
+        [file.listed for file in files], tf.int64, [len(files), 3]
+    )
 
 
 def load(
@@ -166,15 +188,17 @@ def load(
         for part in of_table
         for file in part.files
     ]
+    paths, listed = _files([file for file, *_ in files])
     loaded, rows = gen_ops.lodestar_snapshot_load(
         [table(handle) for handle in handles],
-        _paths([file for file, *_ in files]),
+        paths,
         tf.constant(
             [number for _, number, *_ in files], tf.int64, [len(files)]
         ),
         tf.constant([part for _, _, *part in files], tf.int64, [len(files), 2]),
         tf.constant(list(parts), tf.int64, [len(handles), 2]),
         _string_tensor(bases),
+        listed,
         optimizer_slots=optimizer_slots,
     )
     return loaded, rows.numpy().tolist()
@@ -187,7 +211,7 @@ def install(loaded: tf.Tensor) -> None:
 
 def apply(
     handles: Sequence[tf.Tensor],
-    files: Sequence[Sequence[str]],
+    files: Sequence[Sequence[ListedFile]],
     base: str,
     *,
     parts: Sequence[tuple[int, int]] | None = None,
@@ -202,12 +226,14 @@ def apply(
     if parts is None:
         parts = [(0, 1)] * len(handles)
     tables = [t for t, of_table in enumerate(files) for _ in of_table]
+    paths, listed = _files([file for of_table in files for file in of_table])
     written, removed = gen_ops.lodestar_snapshot_apply(
         [table(handle) for handle in handles],
-        _paths([file for of_table in files for file in of_table]),
+        paths,
         tf.constant(tables, tf.int64, [len(tables)]),
         tf.constant(list(parts), tf.int64, [len(handles), 2]),
         base,
+        listed,
         optimizer_slots=optimizer_slots,
     )
     return list(
@@ -238,10 +264,13 @@ def read_label(path: str) -> bytes | None:
     return block.payload if block.kind == _LABEL else None
 
 
-def compact(files: Sequence[str], out: str, label: bytes = b"") -> TableFile:
+def compact(
+    files: Sequence[ListedFile], out: str, label: bytes = b""
+) -> TableFile:
     """Merges a full table file and its deltas, in order, into one."""
+    paths, listed = _files(files)
     rows, size, crc = gen_ops.lodestar_snapshot_merge(
-        _paths(files), os.fsencode(out), label
+        paths, os.fsencode(out), label, listed
     )
     return TableFile(int(size), int(crc), int(rows), removed=0)
 
@@ -254,6 +283,19 @@ def write_blobs(
         os.fsencode(path), _string_tensor(blobs), label
     )
     return WrittenFile(*map(int, written))
+
+
+def read_blobs(file: ListedFile) -> bytes:
+    """Returns the concatenated blobs of a snapshot file."""
+    blobs: bytes = gen_ops.lodestar_snapshot_read_blobs(
+        os.fsencode(file.path), file.listed.crc32c
+    ).numpy()
+    return blobs
+
+
+def crc32c(data: bytes) -> int:
+    """Returns the CRC32C of bytes, 0 to 2^32 - 1."""
+    return int(gen_ops.lodestar_snapshot_crc(data))
 
 
 def file_crc(path: str) -> WrittenFile:

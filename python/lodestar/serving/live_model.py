@@ -319,17 +319,23 @@ class LiveModel(NotCopied):
         self._catch_up()
 
     def _newer(self, versions: list[int]) -> list[int]:
-        """Returns the versions that are newer than the served one."""
+        """Returns the versions that are newer than the served one.
+
+        If the served version was removed or replaced and there is no newer one,
+        the folder was set back, and these are all versions.
+        """
         content = self._copies.serving
         served = content.served
         if served is None or content.torn:
             return versions
-        for version in reversed(versions):
+        # The newest version is never removed for newer ones.
+        if versions and versions[-1] < served.version:
+            return versions
+        if served.version in versions:
             with contextlib.suppress(OSError, SnapshotError):
-                if self._folder.manifest(version).root != served.root:
-                    break  # Another folder has replaced this one.
-                return [v for v in versions if v > served.version]
-        return versions
+                if self._folder.manifest(served.version).id != served.id:
+                    return versions
+        return [v for v in versions if v > served.version]
 
     def _try(self, version: int, patient: bool) -> bool:
         """Tries to serve `version`; returns whether it is served."""

@@ -109,14 +109,13 @@ class ServedContent:
         if self.served is None or self.torn:
             return None
         for at, manifest in enumerate(chain):
-            same = self.served.version in (manifest.version, manifest.same_as)
-            if same and manifest.root == self.served.root:
+            if self.served.mark in manifest.marks:
                 return at
         return None
 
     def renumber(self, manifest: Manifest) -> None:
         """Notes a version of equal content, such as one made by compaction."""
-        if self.served is None or self.served.version != manifest.version:
+        if self.served is None or self.served.id != manifest.id:
             self.served = manifest
 
     def take_whole(
@@ -165,7 +164,12 @@ class ServedContent:
         others = self._read_others(folder, manifest)
         entries = self._entries(folder, manifest)
         paths = [
-            [folder.check_file(manifest, file) for file in entry.files]
+            [
+                snapshot_ops.ListedFile(
+                    folder.check_file(manifest, file), file.listed
+                )
+                for file in entry.files
+            ]
             for entry in entries
         ]
         parts = self._parts()

@@ -139,7 +139,7 @@ def _version_lines(
     needed = f", needs {needs}" if needs else ""
     yield f"version {last.version}: {last.kind}{needed}"
     if last.same_as is not None:
-        yield f"same as version {last.same_as}"
+        yield f"same as version {last.same_as.version}"
     yield f"step {last.step}, {last.time}, by Lodestar {last.lodestar}"
     if last.metadata:
         yield f"metadata {json.dumps(last.metadata)}"

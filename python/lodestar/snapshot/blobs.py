@@ -2,8 +2,7 @@
 
 import io
 import math
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -21,7 +20,6 @@ from lodestar.snapshot.manifest import (
 )
 
 FILE = "blobs"
-_BLOB = 7  # kind of block
 
 
 def to_array(name: str, value: object) -> np.ndarray:
@@ -66,10 +64,14 @@ def write(
     return FileEntry(FILE, *written), tuple(entries)
 
 
-def copy(source: str, target: str, label: bytes) -> FileEntry:
-    """Copies a file of blobs, with another label."""
-    written = snapshot_ops.write_blobs(target, [_payloads(source)], label)
-    return FileEntry(os.path.basename(target), *written)
+def read_file(
+    folder: SnapshotFolder, manifest: Manifest, entry: FileEntry
+) -> bytes:
+    """Returns the concatenated blobs of a version's file."""
+    path = folder.check_file(manifest, entry)
+    listed = snapshot_ops.Listed(entry.crc32c)
+    with corrupt_files():
+        return snapshot_ops.read_blobs(snapshot_ops.ListedFile(path, listed))
 
 
 def read(
@@ -80,7 +82,7 @@ def read(
     streams: dict[str, bytes] = {}
     for file in {blob.file for blob in wanted}:
         entry = next(f for f in manifest.files if f.file == file)
-        streams[file] = _payloads(folder.check_file(manifest, entry))
+        streams[file] = read_file(folder, manifest, entry)
     return {
         blob.name.removeprefix(prefix): _array(
             folder.file_path(manifest.version, blob.file),
@@ -89,20 +91,6 @@ def read(
         )
         for blob in wanted
     }
-
-
-def blocks(path: str) -> Iterator[snapshot_ops.Block]:
-    """Reads and checks the blocks of a file."""
-    offset: int | None = snapshot_ops.FIRST_BLOCK
-    while offset is not None:
-        with corrupt_files():
-            block = snapshot_ops.read_block(path, offset)
-        offset = block.next
-        yield block
-
-
-def _payloads(path: str) -> bytes:
-    return b"".join(b.payload for b in blocks(path) if b.kind == _BLOB)
 
 
 def _npy(array: np.ndarray) -> bytes:

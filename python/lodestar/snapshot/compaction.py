@@ -55,7 +55,7 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
         ValueError: `keep` is less than 1.
         SnapshotError: The folder has no version, another process writes to it,
             or a version cannot be read (names the file). No version is removed.
-        OSError, tf.errors.OpError: A file cannot be written (names it).
+        OSError, tf.errors.OpError: A file cannot be read or written (names it).
     """
     keep = check_count("keep", keep, 1)
     folder = SnapshotFolder(path)
@@ -124,7 +124,7 @@ def _compact_chain(folder: SnapshotFolder, chain: list[Manifest]) -> int:
                 last,
                 version=version,
                 parent=None,
-                same_as=last.version,
+                same_as=last.id,
                 kind="full",
                 tables=tables,
                 files=files,
@@ -146,7 +146,7 @@ def _compact_table(
 ) -> TableEntry:
     with corrupt_files():
         compacted = snapshot_ops.compact(
-            [path for path, _ in files],
+            [snapshot_ops.ListedFile(path, e.listed) for path, e in files],
             folder.file_path(version, table.file),
             make_label(mark, version, table.name, table.part, table.parts),
         )
@@ -161,11 +161,14 @@ def _copy(
     mark: str,
 ) -> FileEntry:
     """Copies an intact file to a new version and returns its entry there."""
-    source = folder.intact_file(manifest, entry)
     target = folder.file_path(version, entry.file)
     if manifest.has_blocks(entry):
+        data = blobs.read_file(folder, manifest, entry)
         label = make_label(mark, version, entry.file)
-        return blobs.copy(source, target, label)
+        return FileEntry(
+            entry.file, *snapshot_ops.write_blobs(target, [data], label)
+        )
+    source = folder.intact_file(manifest, entry)
     shutil.copyfile(source, target)
     sync(target)
     return entry

@@ -67,7 +67,8 @@ def copy(
         ValueError: Neither folder is local, or `version` is not an integer of at
             least 1.
         SnapshotError: The source does not have the version, a file is damaged
-            (names it), or the target has another version of that number.
+            (names it), or the target has a version of that number and another
+            history.
         OSError, tf.errors.OpError: A file cannot be read or written.
     """
     source, target = os.fspath(source), os.fspath(target)
@@ -121,13 +122,15 @@ class _Remote:
 
     def parent(self, child: Manifest, version: int) -> Manifest:
         """Reads the manifest of the version that a delta builds on."""
+        delta = self.file_path(child.version, manifest_lib.NAME)
         path = self.file_path(version, manifest_lib.NAME)
         if not tf.io.gfile.exists(path):
-            delta = self.file_path(child.version, manifest_lib.NAME)
             raise CorruptSnapshotError(
                 f"{delta}: is a delta on version {version}, but {path} is missing"
             )
-        return self.manifest(version)
+        found = self.manifest(version)
+        manifest_lib.check_parent(child, found, delta)
+        return found
 
     def copy_file(self, version: int, file: str, target: str) -> None:
         """Copies a version's file to a local path."""
@@ -174,7 +177,7 @@ def _download(
         version = versions[-1]
     chain = [source.manifest(version)]
     while (parent := chain[0].parent) is not None:
-        chain.insert(0, source.parent(chain[0], parent))
+        chain.insert(0, source.parent(chain[0], parent.version))
     copied, size = [], 0
     with target.lock():
         for manifest in chain:
@@ -218,8 +221,10 @@ def _download_version(
 def _check_same(given: Manifest, there: Manifest, target: str) -> None:
     if given != there:
         raise SnapshotError(
-            f"{target}: already has another version {given.version}. Copy to a "
-            "folder of its own."
+            f"{target}: already has another version {given.version}, with mark "
+            f"{there.mark} instead of {given.mark}: the two folders have different "
+            f"histories. Remove the versions from {given.version} on there, or copy "
+            "to a folder of its own."
         )
 
 

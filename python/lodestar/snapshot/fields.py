@@ -4,6 +4,8 @@ A table maps each field to its reader, which takes the field's name and value
 and raises ValueError if the value is invalid.
 
     read_fields("a file", {"file": text(), "bytes": integer(0)}, found)
+
+A manifest may list many files, so each reader is a single function.
 """
 
 import dataclasses
@@ -19,10 +21,10 @@ def read_fields(
     """Returns the values of the table's fields; ignores other fields."""
     if not isinstance(found, dict):
         raise ValueError(f"{what} must be an object, got {found!r:.60}")
-    for name in table:
-        if name not in found:
-            raise ValueError(f"has no `{name}`")
-    return {name: read(name, found[name]) for name, read in table.items()}
+    try:
+        return {name: read(name, found[name]) for name, read in table.items()}
+    except KeyError as error:
+        raise ValueError(f"has no `{error.args[0]}`") from None
 
 
 def value(accepts: Callable[[Any], Any], wanted: str) -> Reader:
@@ -30,27 +32,45 @@ def value(accepts: Callable[[Any], Any], wanted: str) -> Reader:
 
     def read(name: str, found: Any) -> Any:
         if not accepts(found):
-            raise ValueError(f"`{name}` must be {wanted}, got {found!r:.60}")
+            raise _wrong(name, wanted, found)
         return found
 
     return read
 
 
+def _wrong(name: str, wanted: str, found: Any) -> ValueError:
+    return ValueError(f"`{name}` must be {wanted}, got {found!r:.60}")
+
+
 def integer(low: int, high: int = 2**63 - 1) -> Reader:
     """Reads integers in [low, high]."""
-    return value(
-        lambda found: type(found) is int and low <= found <= high,
-        f"an integer in [{low}, {high}]",
-    )
+
+    def read(name: str, found: Any) -> int:
+        if type(found) is int and low <= found <= high:
+            return found
+        raise _wrong(name, f"an integer in [{low}, {high}]", found)
+
+    return read
+
+
+def flag(name: str, found: Any) -> bool:
+    """Reads booleans."""
+    if isinstance(found, bool):
+        return found
+    raise _wrong(name, "true or false", found)
 
 
 def text(
     accepts: Callable[[str], Any] = lambda _: True, wanted: str = "a string"
 ) -> Reader:
     """Reads accepted strings."""
-    return value(
-        lambda found: isinstance(found, str) and accepts(found), wanted
-    )
+
+    def read(name: str, found: Any) -> str:
+        if isinstance(found, str) and accepts(found):
+            return found
+        raise _wrong(name, wanted, found)
+
+    return read
 
 
 def or_none(read: Reader) -> Reader:
@@ -60,10 +80,13 @@ def or_none(read: Reader) -> Reader:
 
 def list_of(read: Reader) -> Reader:
     """Reads lists as tuples."""
-    is_list = value(lambda found: isinstance(found, list), "a list")
-    return lambda name, found: tuple(
-        read(name, item) for item in is_list(name, found)
-    )
+
+    def read_all(name: str, found: Any) -> tuple[Any, ...]:
+        if not isinstance(found, list):
+            raise _wrong(name, "a list", found)
+        return tuple([read(name, item) for item in found])
+
+    return read_all
 
 
 def read_by(reader: Reader, **options: Any) -> Any:

@@ -40,7 +40,6 @@ from lodestar.snapshot.manifest import (
 LOCK = "LOCK"
 _VERSION = re.compile(r"[0-9]{8,19}")
 _MAX_VERSION = 2**63 - 1
-_MAX_MANIFEST_BYTES = 1 << 30
 _PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
@@ -77,6 +76,8 @@ class SnapshotFolder:
 
     def __init__(self, path: StrPath):
         self.path = local_path(path)
+        # Manifests with the last lines of their files, by version.
+        self._known: dict[int, tuple[bytes, Manifest]] = {}
 
     def version_path(self, version: int) -> str:
         """Returns the path of a version's folder."""
@@ -104,9 +105,16 @@ class SnapshotFolder:
         return [n for n in self.numbers() if _exists(self.manifest_path(n))]
 
     def manifest(self, version: int) -> Manifest:
-        """Reads the manifest of a version."""
+        """Returns the manifest of a version.
+
+        Parses it only if its checksum has changed since the last call.
+        """
         path = self.manifest_path(version)
         try:
+            checksum = _read_regular(path, tail=manifest_lib.CHECKSUM_BYTES)
+            known = self._known.get(version)
+            if known is not None and known[0] == checksum:
+                return known[1]
             data = _read_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             raise SnapshotError(
@@ -119,6 +127,7 @@ class SnapshotFolder:
                 f"{path}: `version` must be {version}, as in the folder's "
                 f"name, got {found.version}"
             )
+        self._known[version] = checksum, found
         return found
 
     def newest_version(self) -> int:
@@ -147,38 +156,22 @@ class SnapshotFolder:
         Raises CorruptSnapshotError if they do not belong together.
         """
         found = [self.manifest(version)]
-        while (parent_version := found[-1].parent) is not None:
+        while (wanted := found[-1].parent) is not None:
             child = found[-1]
-            path = self.manifest_path(child.version)
-            if not _exists(self.manifest_path(parent_version)):
+            if not _exists(self.manifest_path(wanted.version)):
                 raise CorruptSnapshotError(
-                    f"{path}: is a delta on version {child.parent}, but "
-                    f"{self.manifest_path(parent_version)} is missing"
+                    f"{self.manifest_path(child.version)}: is a delta on version "
+                    f"{wanted.version}, but "
+                    f"{self.manifest_path(wanted.version)} is missing"
                 )
-            parent = self.manifest(parent_version)
-            if parent.root != child.root:
-                raise CorruptSnapshotError(
-                    f"{path}: is a delta on version {parent.version} of "
-                    f"another folder: `root` is {child.root}, but "
-                    f"{parent.root} in {self.manifest_path(parent.version)}"
-                )
-            self._check_tables(child, parent)
+            parent = self.manifest(wanted.version)
+            manifest_lib.check_parent(
+                child, parent, self.manifest_path(child.version)
+            )
             found.append(parent)
+        needed = {manifest.version for manifest in found}
+        self._known = {v: k for v, k in self._known.items() if v in needed}
         return found[::-1]
-
-    def _check_tables(self, child: Manifest, parent: Manifest) -> None:
-        for table in child.tables:
-            if table.whole:
-                continue
-            before = parent.table(table.name)
-            own, other = _kind(table), before and _kind(before.files[0])
-            if own != other:
-                raise CorruptSnapshotError(
-                    f"{self.manifest_path(child.version)}: the changes of "
-                    f"the table {table.name!r} have {own}, but in "
-                    f"{self.manifest_path(parent.version)} it has "
-                    f"{other or 'no rows'}"
-                )
 
     def table_files(
         self, chain: Sequence[Manifest], name: str
@@ -414,15 +407,18 @@ def _no_regular_file(path: str) -> CorruptSnapshotError:
     return CorruptSnapshotError(f"{path}: is not a regular file")
 
 
-def _read_regular(path: str) -> bytes:
+def _read_regular(path: str, tail: int | None = None) -> bytes:
+    """Reads a manifest, or its last `tail` bytes."""
     descriptor = _open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
     with errors_name(path), os.fdopen(descriptor, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size > _MAX_MANIFEST_BYTES:
+        if size > manifest_lib.MAX_BYTES:
             raise CorruptSnapshotError(
-                f"{path}: must have at most {_MAX_MANIFEST_BYTES} bytes, got "
+                f"{path}: must have at most {manifest_lib.MAX_BYTES} bytes, got "
                 f"{size}"
             )
+        if tail is not None:
+            file.seek(max(0, size - tail))
         return file.read()
 
 
@@ -447,11 +443,6 @@ def _table(manifest: Manifest, name: str) -> SavedTable:
     table = manifest.table(name)
     assert table is not None
     return table
-
-
-def _kind(table: TableEntry) -> str:
-    parts = "" if table.parts == 1 else f" in {table.parts} parts"
-    return f"dim {table.dim} and dtype {table.dtype}{parts}"
 
 
 def _exists(path: str) -> bool:

@@ -50,13 +50,15 @@ def make_info(
     folder: SnapshotFolder, manifest: Manifest, seconds: float | None = None
 ) -> SnapshotInfo:
     """Describes the version of a manifest."""
-    same = ("version", "kind", "parent", "same_as", "step", "time", "metadata")
+    same = ("version", "kind", "step", "time", "metadata")
     return SnapshotInfo(
         path=folder.version_path(manifest.version),
         tables={table.name: table for table in manifest.saved_tables()},
         rows=sum(table.rows for table in manifest.tables),
         removed=sum(table.removed for table in manifest.tables),
         bytes=sum(file.bytes for file in manifest.all_files()),
+        parent=manifest.parent and manifest.parent.version,
+        same_as=manifest.same_as and manifest.same_as.version,
         seconds=seconds,
         **{name: getattr(manifest, name) for name in same},
     )

@@ -5,18 +5,22 @@ docs/internals/formats.md describes the fields and the labels of files.
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
+import functools
+import gc
 import json
 import re
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from lodestar.snapshot.crc32c import crc32c
+from lodestar.ops import snapshot_ops
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.fields import (
+    flag,
     integer,
     list_of,
     or_none,
@@ -30,8 +34,9 @@ from lodestar.snapshot.fields import (
 )
 from lodestar.version import __version__
 
-FORMAT = 3
+FORMAT = 4
 NAME = "MANIFEST"
+MAX_BYTES = 64 << 20
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _MAX_CRC = 2**32 - 1
 _MAX_DIM = 1 << 16
@@ -44,9 +49,28 @@ _PLAIN_NAME = text(
     "the plain name of a file",
 )
 _CHECKSUM = re.compile(rb"[0-9a-f]{8}\n")
+# Size of the last line.
+CHECKSUM_BYTES = 9
 
 
-@dataclasses.dataclass(frozen=True)
+class VersionId(NamedTuple):
+    """The name of a version.
+
+    Its number may be used again once its folder is removed, but its random mark
+    is not.
+    """
+
+    version: int
+    mark: str
+
+
+_VERSION_ID = record(
+    "a version", {"version": integer(1), "mark": _ID}, VersionId
+)
+
+
+# A manifest may have many entries, which take less time and memory with slots.
+@dataclasses.dataclass(frozen=True, slots=True)
 class FileEntry:
     """A file of a version: its name, size in bytes and CRC32C."""
 
@@ -55,7 +79,7 @@ class FileEntry:
     crc32c: int = read_by(integer(0, _MAX_CRC))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TableEntry(FileEntry):
     """A file with the rows of a table, or of a part of it, or their changes.
 
@@ -74,9 +98,7 @@ class TableEntry(FileEntry):
     """
 
     name: str = read_by(text(bool, "a name"))
-    whole: bool = read_by(
-        value(lambda found: isinstance(found, bool), "true or false")
-    )
+    whole: bool = read_by(flag)
     dim: int = read_by(integer(1, _MAX_DIM))
     dtype: str = read_by(text(DTYPES.__contains__, f"one of {DTYPES}"))
     optimizer: str = read_by(text())
@@ -85,6 +107,11 @@ class TableEntry(FileEntry):
     removed: int = read_by(integer(0))
     part: int = read_by(integer(0, _MAX_PARTS), default=0)
     parts: int = read_by(integer(1, _MAX_PARTS), default=1)
+
+    @property
+    def listed(self) -> snapshot_ops.Listed:
+        """What the file must contain."""
+        return snapshot_ops.Listed(self.crc32c, self.rows, self.removed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +152,7 @@ def _saved_table(files: Sequence[TableEntry]) -> SavedTable:
     )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class BlobEntry:
     """An array in npy format, inside the payloads of a file's BLOB blocks.
 
@@ -144,16 +171,15 @@ class BlobEntry:
 class Manifest:
     """The content of a version.
 
-    All versions of a folder share the `root`. `parent` is the version that a
-    delta builds on, and `same_as` the one that compaction made this one from.
-    `tables` lists the files of a table by part, and `files` all other files.
-    `mark` is part of the labels of files, which format 1 lacks.
+    `parent` is the version that a delta was made on, and `same_as` the one that
+    compaction made this one from. `tables` lists the files of a table by part,
+    and `files` all other files. `mark` is part of the labels of files.
     """
 
-    root: str = read_by(_ID)
     version: int = read_by(integer(1))
-    parent: int | None = read_by(or_none(integer(1)))
-    same_as: int | None = read_by(or_none(integer(1)))
+    mark: str = read_by(_ID)
+    parent: VersionId | None = read_by(or_none(_VERSION_ID))
+    same_as: VersionId | None = read_by(or_none(_VERSION_ID))
     kind: str = read_by(
         text(("full", "delta").__contains__, "'full' or 'delta'")
     )
@@ -171,19 +197,31 @@ class Manifest:
         default_factory=dict,
     )
     lodestar: str = read_by(text(), default=__version__)
-    mark: str | None = read_by(_ID, default=None)
 
-    def saved_tables(self) -> tuple[SavedTable, ...]:
-        """Returns the tables."""
+    @property
+    def id(self) -> VersionId:
+        """The name of this version."""
+        return VersionId(self.version, self.mark)
+
+    @property
+    def marks(self) -> set[str]:
+        """The marks of this version and of the one with the same content."""
+        return {other.mark for other in (self.id, self.same_as) if other}
+
+    @functools.cached_property
+    def _saved_tables(self) -> dict[str, SavedTable]:
         files: dict[str, list[TableEntry]] = {}
         for file in self.tables:
             files.setdefault(file.name, []).append(file)
-        return tuple(map(_saved_table, files.values()))
+        return {name: _saved_table(parts) for name, parts in files.items()}
+
+    def saved_tables(self) -> tuple[SavedTable, ...]:
+        """Returns the tables."""
+        return tuple(self._saved_tables.values())
 
     def table(self, name: str) -> SavedTable | None:
         """Returns the table `name`, or None."""
-        parts = [file for file in self.tables if file.name == name]
-        return _saved_table(parts) if parts else None
+        return self._saved_tables.get(name)
 
     def all_files(self) -> tuple[FileEntry, ...]:
         """Returns the files of tables and all others."""
@@ -197,7 +235,7 @@ class Manifest:
 
     def label(self, entry: FileEntry) -> bytes | None:
         """Returns the label that a file must hold, or None."""
-        if self.mark is None or not self.has_blocks(entry):
+        if not self.has_blocks(entry):
             return None
         if not isinstance(entry, TableEntry):
             return make_label(self.mark, self.version, entry.file)
@@ -205,10 +243,35 @@ class Manifest:
             self.mark, self.version, entry.name, entry.part, entry.parts
         )
 
-    @property
-    def base(self) -> str:
-        """Name of this version as the base of a table's changes."""
-        return f"{self.root}/{self.version}"
+
+def check_parent(child: Manifest, parent: Manifest, path: str) -> None:
+    """Raises CorruptSnapshotError unless a delta was made on this version.
+
+    `path` is the path of the delta's manifest.
+    """
+    assert child.parent is not None
+    if child.parent != parent.id:
+        raise CorruptSnapshotError(
+            f"{path}: is a delta on version {child.parent.version} with mark "
+            f"{child.parent.mark}, but this version has mark {parent.mark} here: "
+            "the two have different histories"
+        )
+    for table in child.saved_tables():
+        if table.whole:
+            continue
+        before = parent.table(table.name)
+        own, other = _kind(table), before and _kind(before)
+        if own != other:
+            raise CorruptSnapshotError(
+                f"{path}: the changes of the table {table.name!r} have {own}, but "
+                f"in version {parent.version} it has {other or 'no rows'}"
+            )
+
+
+def _kind(table: SavedTable) -> str:
+    count = len(table.files)
+    parts = "" if count == 1 else f" in {count} parts"
+    return f"dim {table.dim} and dtype {table.dtype}{parts}"
 
 
 def new_mark() -> str:
@@ -233,7 +296,7 @@ def make_label(
 def label_text(label: bytes | None) -> str:
     """Describes a label in words."""
     if label is None:
-        return "without a label, as before format 2"
+        return "without a label"
     try:
         version, mark, size = _LABEL.unpack_from(label)
         name = label[_LABEL.size : _LABEL.size + size].decode()
@@ -272,21 +335,41 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def encode(manifest: Manifest) -> bytes:
     """Returns the content of the manifest's file."""
-    # The oldest sufficient format, so that older versions can read it.
-    in_parts = any(table.parts > 1 for table in manifest.tables)
-    fields = {"format": FORMAT if in_parts else 2 if manifest.mark else 1}
+    fields: dict[str, Any] = {"format": FORMAT}
     for field in dataclasses.fields(manifest):
         value = getattr(manifest, field.name)
         if field.name in ("tables", "files", "blobs"):
-            value = [dataclasses.asdict(entry) for entry in value]
-        if field.name == "tables" and not in_parts:
-            for entry in value:
-                del entry["part"], entry["parts"]
+            names = table_of(type(value[0])) if value else ()
+            value = [{n: getattr(entry, n) for n in names} for entry in value]
+        elif isinstance(value, VersionId):
+            value = value._asdict()
         fields[field.name] = value
     data = json.dumps(fields).encode()
-    return data + b"\n%08x\n" % crc32c(data)
+    data += b"\n%08x\n" % snapshot_ops.crc32c(data)
+    if len(data) > MAX_BYTES:
+        raise SnapshotError(
+            f"The manifest must have at most {MAX_BYTES} bytes, got {len(data)}. "
+            "Pass less `metadata`."
+        )
+    return data
 
 
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pauses the garbage collector, which would visit all objects repeatedly.
+
+    A large manifest has 100,000 objects without cycles.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_collector_paused()
 def decode(data: bytes, path: str) -> Manifest:
     """Reads a manifest from the content of the file at `path`."""
     end = data.find(b"\n")
@@ -300,7 +383,7 @@ def decode(data: bytes, path: str) -> Manifest:
             f"{path}: byte {end + 1} must be a checksum of 8 hex digits and "
             f"the end of the line and file, got {checksum[:16]!r}"
         )
-    found = crc32c(line)
+    found = snapshot_ops.crc32c(line)
     if found != int(checksum, 16):
         raise CorruptSnapshotError(
             f"{path}: bytes 0 to {end} have the checksum {found:08x}, but "
@@ -313,20 +396,15 @@ def decode(data: bytes, path: str) -> Manifest:
     try:
         head = read_fields("the manifest", {"format": integer(1)}, fields)
         number = head["format"]
-        if number > FORMAT:
+        if number != FORMAT:
             raise SnapshotError(
                 f"{path}: has format {number}, but Lodestar {__version__} "
-                f"reads formats up to {FORMAT}. Use a later Lodestar; the "
-                f"manifest was written by {fields.get('lodestar')!r}."
+                f"reads format {FORMAT}. Use the Lodestar that wrote it, "
+                f"{fields.get('lodestar')!r}."
             )
-        table = table_of(Manifest)
-        if number < 3:
-            entry = table_of(TableEntry)
-            del entry["part"], entry["parts"]
-            table["tables"] = list_of(record("a file", entry, TableEntry))
-        if number == 1:
-            del table["mark"]
-        manifest = Manifest(**read_fields("the manifest", table, fields))
+        manifest = Manifest(
+            **read_fields("the manifest", table_of(Manifest), fields)
+        )
         _check(manifest)
     except ValueError as error:
         raise CorruptSnapshotError(f"{path}: {error}") from None
@@ -358,14 +436,15 @@ def _check(found: Manifest) -> None:
             )
     for name in ("parent", "same_as"):
         other = getattr(found, name)
-        if other is not None and other >= found.version:
+        if other is not None and other.version >= found.version:
             raise ValueError(
                 f"`{name}` must be a version before {found.version}, got "
-                f"{other}"
+                f"{other.version}"
             )
     if (found.kind == "full") != (found.parent is None):
         raise ValueError(
-            f"`kind` is {found.kind!r}, but `parent` is {found.parent}"
+            f"`kind` is {found.kind!r}, but `parent` is "
+            f"{found.parent and found.parent.version}"
         )
     for table in found.tables:
         if found.kind == "full" and not table.whole:

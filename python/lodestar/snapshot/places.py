@@ -137,7 +137,12 @@ def saved_parts(
     """Converts `SnapshotFolder.table_files` for the ops of a place."""
     return [
         snapshot_ops.SavedPart(
-            [path if place is None else place.path(path) for path, _ in part],
+            [
+                snapshot_ops.ListedFile(
+                    path if place is None else place.path(path), entry.listed
+                )
+                for path, entry in part
+            ],
             part[-1][1].part,
             part[-1][1].parts,
         )

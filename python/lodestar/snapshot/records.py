@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar.embedding.saved_state import is_row_wise
-from lodestar.snapshot import blobs
-from lodestar.snapshot.errors import CorruptSnapshotError
+from lodestar.ops import snapshot_ops
+from lodestar.snapshot.errors import CorruptSnapshotError, corrupt_files
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, TableEntry
 
@@ -67,7 +67,7 @@ class TableFile:
             _REMOVED: ("removed", np.dtype("<i8")),
             _PENDING: ("pending", _PENDING_RECORD),
         }
-        for block in blobs.blocks(self.path):
+        for block in _blocks(self.path):
             if block.kind not in types:
                 continue
             name, dtype = types[block.kind]
@@ -78,6 +78,16 @@ class TableFile:
                     f"{len(block.payload)}"
                 )
             yield name, np.frombuffer(block.payload, dtype)
+
+
+def _blocks(path: str) -> Iterator[snapshot_ops.Block]:
+    """Reads and checks the blocks of a file."""
+    offset: int | None = snapshot_ops.FIRST_BLOCK
+    while offset is not None:
+        with corrupt_files():
+            block = snapshot_ops.read_block(path, offset)
+        offset = block.next
+        yield block
 
 
 # The files of one part, newest first.

@@ -156,10 +156,10 @@ def _use(
         nonlocal result
         chain = folder.chain(version)
         told, result = read(folder, chain)
-        return [chain[-1].time, told]
+        return [chain[-1].mark, told]
 
     found = together.agree(read_here)
-    if any(time != found[0][0] for time, _ in found):
+    if any(mark != found[0][0] for mark, _ in found):
         raise SnapshotError(
             f"{folder.version_path(version)}: differs between the workers. "
             "Use a shared folder that no process writes to."
@@ -199,6 +199,7 @@ class Plan:
         tables: FoundTables,
         options: RestoreOptions,
     ):
+        self._folder = folder
         self._tables = tables
         self._options = options
         self.manifest = chain[-1]
@@ -350,12 +351,14 @@ class Plan:
         restored = {}
         for there, table in self._embeddings().items():
             table.slots.restored()
-            note_saved(table, self._base(there), there, self.manifest.time)
+            note_saved(table, self._folder, self.manifest, there)
             restored[self._names[there]] = sum(rows[there] for rows in loaded)
         for name_there, name_here in self._names.items():
             arrays = self._id_arrays.get(name_there)
             if arrays is not None:
-                id_contents.assign(self._tables.id_tables[name_here], arrays)
+                id_table = self._tables.id_tables[name_here]
+                id_contents.assign(id_table, arrays)
+                note_saved(id_table, self._folder, self.manifest, name_there)
                 restored[name_here] = id_contents.count(arrays)
         return RestoreReport(
             self._path,
@@ -385,7 +388,7 @@ class Plan:
         same = self._options.optimizer_slots == "require" and part_count(
             table
         ) == len(self._files[there])
-        return self.manifest.base if same else ""
+        return self.manifest.mark if same else ""
 
     def _install_embeddings(self) -> None:
         places = [place for place, _ in self._loaded]

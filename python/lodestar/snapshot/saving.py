@@ -9,11 +9,10 @@ import dataclasses
 import os
 import threading
 import time
-import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,10 +22,13 @@ from lodestar._errors import describe_error
 from lodestar._files import sync
 from lodestar._resource import NotCopied
 from lodestar._typing import StrPath
-from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
-from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    listed,
+)
 from lodestar.snapshot.folder import FolderLock, SnapshotFolder
 from lodestar.snapshot.found_tables import FoundTables
 from lodestar.snapshot.info import SnapshotInfo, make_info
@@ -49,22 +51,39 @@ from lodestar.snapshot.wholeness import check_parent
 DENSE = "dense/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
 
-# The base version, name and time that each table was last saved under. A delta
-# is invalid under another name, or on a version of the same number in a copy of
-# the folder.
-_saved_as: weakref.WeakKeyDictionary[
-    EmbeddingVariable, tuple[str, str, str]
-] = weakref.WeakKeyDictionary()
+# How many marks of a table's history are remembered.
+_MAX_HISTORY = 64
+
+
+class _Saved(NamedTuple):
+    """The version that a table was last saved as or restored from."""
+
+    path: str
+    version: int
+    name: str
+
+
+_saved_as: weakref.WeakKeyDictionary[Any, _Saved] = weakref.WeakKeyDictionary()
+# The marks of the versions that each table was saved as or restored from, oldest
+# first.
+_histories: weakref.WeakKeyDictionary[Any, tuple[str, ...]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def note_saved(
-    table: EmbeddingVariable, base: str, name: str, time: str
+    table: Any, folder: SnapshotFolder, manifest: Manifest, name: str
 ) -> None:
-    """Notes that a table equals `name` in the version `base` of that time.
+    """Notes that a table equals `name` in a version."""
+    _saved_as[table] = _Saved(
+        os.path.abspath(folder.path), manifest.version, name
+    )
+    _note_history(table, manifest.marks)
 
-    `base` is "" if the table does not track its changes since.
-    """
-    _saved_as[table] = (base, name, time)
+
+def _note_history(table: Any, marks: Iterable[str]) -> None:
+    history = (*_histories.get(table, ()), *marks)
+    _histories[table] = history[-_MAX_HISTORY:]
 
 
 def dense_arrays(
@@ -183,6 +202,7 @@ class _Saving:
         self._places = places_of(self._tables)
         self._together = Together(self._tables.values())
         self._lock: FolderLock | None = None
+        self._parent: Manifest | None = None  # None until `_begin`
         self._snapshots: dict[Place, tf.Tensor] = {}
         self._begun: dict[PlacedPart, snapshot_ops.BegunTable] = {}
         self._version: Any = None  # until `_begin`
@@ -238,7 +258,10 @@ class _Saving:
             plan = self._together.of_first(self._make_plan)
             if not self._together.first:
                 self._delta, self._mark = plan["delta"], plan["mark"]
-                self._root, self._version = plan["root"], plan["version"]
+                self._version = plan["version"]
+            # An interrupt may arrive after the commit.
+            for table in self._own_tables().values():
+                _note_history(table, [self._mark])
             self._together.agree(lambda: self._take(plan["parent"]))
             if self._step is None:
                 steps = [begun.step for begun in self._begun.values()]
@@ -250,43 +273,60 @@ class _Saving:
     def _make_plan(self) -> dict[str, Any]:
         """Locks the folder and returns the plan for all workers."""
         self._lock = self._folder.acquire()
-        self._parent, self._root = self._find_parent()
+        self._parent = self._find_parent()
         self._version = self._folder.begin_version(self._least_version())
         return {
             "delta": self._delta,
             "mark": self._mark,
-            "root": self._root,
             "version": self._version,
             "parent": self._parent and self._parent.version,
         }
 
-    def _find_parent(self) -> tuple[Any, str]:
-        """Returns the newest version if a delta can build on it, and the root."""
-        root = None
-        versions = self._folder.versions()
-        for version in reversed(versions):
-            newest = version == versions[-1]
-            try:
-                manifest = self._folder.manifest(version)
-                root = manifest.root
-                if newest and self._delta:
-                    check_parent(self._folder, self._folder.chain(version))
-                return manifest if newest else None, root
-            except (SnapshotError, OSError, tf.errors.OpError) as error:
-                # Saving continues after damaged versions, but fails on a later
-                # format.
-                corrupt = isinstance(error, CorruptSnapshotError)
-                if root is None and not corrupt:
-                    raise
-                if newest and self._delta:
-                    self.warning = (
-                        f"No delta can build on version {version} of "
-                        f"{self._folder.path}, so a full snapshot is written: "
-                        f"{describe_error(error)}"
-                    )
-            if root is not None:
-                break
-        return None, root or uuid.uuid4().hex
+    def _find_parent(self) -> Manifest | None:
+        """Returns the newest version if a delta can build on it."""
+        folder = self._folder
+        versions = folder.versions()
+        if not versions:
+            return None
+        parent = None
+        try:
+            parent = folder.manifest(versions[-1])
+            if self._delta:
+                check_parent(folder, folder.chain(versions[-1]))
+        except (SnapshotError, OSError, tf.errors.OpError) as error:
+            # Saving continues after damaged versions, but fails on a later
+            # format.
+            if parent is None and not isinstance(error, CorruptSnapshotError):
+                raise
+            if self._delta:
+                self.warning = (
+                    f"No delta can build on version {versions[-1]} of "
+                    f"{folder.path}, so a full snapshot is written: "
+                    f"{describe_error(error)}"
+                )
+            return None
+        own = self._own_tables()
+        known = {m for table in own.values() for m in _histories.get(table, ())}
+        if not own or known & parent.marks:
+            return parent
+        self.warning = (
+            f"{folder.path}: version {parent.version}, the newest, has another "
+            f"history than this model. It is of step {parent.step} and has the "
+            f"tables {listed(t.name for t in parent.saved_tables())}. This model "
+            f"has the tables {listed(self._tables)}, and "
+            f"{_last_saved(self._saved())}. A full snapshot is written, which "
+            "readers of the folder load next. Use a folder of its own, or restore "
+            "the newest version to continue it."
+        )
+        return None
+
+    def _own_tables(self) -> dict[str, Any]:
+        tables = self._content.tables
+        return {**tables.embeddings, **tables.id_tables}
+
+    def _saved(self) -> list[_Saved]:
+        found = map(_saved_as.get, self._own_tables().values())
+        return [saved for saved in found if saved is not None]
 
     def _base(self, part: PlacedPart) -> str:
         """Returns the base of a delta of the part, or ""."""
@@ -294,29 +334,24 @@ class _Saving:
         if not self._delta or parent is None or not parent.table(part.name):
             return ""
         base = snapshot_ops.base(part.handle)
-        same = {parent.base}
-        if parent.same_as is not None:
-            same.add(f"{parent.root}/{parent.same_as}")
-        saved_as = (base, part.name, parent.time)
-        known = (
-            base in same and _saved_as.get(self._tables[part.name]) == saved_as
-        )
-        return base if known else ""
+        saved = _saved_as.get(self._tables[part.name])
+        # A delta is invalid under another name.
+        same_name = saved is not None and saved.name == part.name
+        return base if same_name and base in parent.marks else ""
 
     def _least_version(self) -> int:
         """Returns a number above the tables' versions, even if those are removed."""
-        least = 1
-        for table in self._tables.values():
-            root, _, version = _saved_as.get(table, ("",))[0].partition("/")
-            if root == self._root:
-                least = max(least, int(version) + 1)
-        return least
+        path = os.path.abspath(self._folder.path)
+        return 1 + max(
+            (saved.version for saved in self._saved() if saved.path == path),
+            default=0,
+        )
 
     def _take(self, parent: int | None) -> None:
         """Copies the tables; waits for the disk only for small files."""
         content = self._content
         if not self._together.first:
-            self._parent = parent and self._folder.manifest(parent)
+            self._parent = self._folder.manifest(parent) if parent else None
         found = each(self._places, lambda p: [self._base(x) for x in p.parts])
         bases = dict(zip(self._places, found))
 
@@ -356,9 +391,9 @@ class _Saving:
                 ) from None
             raise
         try:
-            self._end(manifest.base)
-            for name, table in self._tables.items():
-                note_saved(table, manifest.base, name, manifest.time)
+            self._end(manifest.mark)
+            for name, table in self._own_tables().items():
+                note_saved(table, self._folder, manifest, name)
         finally:
             self._release()
         seconds = time.perf_counter() - self._began
@@ -392,9 +427,9 @@ class _Saving:
         tables.sort(key=lambda entry: (numbers[entry.name], entry.part))
         full = all(table.whole for table in tables)
         manifest = Manifest(
-            root=self._root,
             version=self._version,
-            parent=None if full else self._parent.version,
+            mark=self._mark,
+            parent=None if full or not self._parent else self._parent.id,
             same_as=None,
             kind="full" if full else "delta",
             step=self._step,
@@ -403,7 +438,6 @@ class _Saving:
             blobs=self._blobs,
             files=tuple(self._files),
             metadata=self._metadata,
-            mark=self._mark,
         )
         with self._cancelling:
             if self.cancelled:
@@ -491,6 +525,13 @@ class _Saving:
         self._snapshots = {}
         if self._lock is not None:
             self._lock.release()
+
+
+def _last_saved(saved: Sequence[_Saved]) -> str:
+    if not saved:
+        return "was never saved nor restored"
+    last = saved[-1]
+    return f"was last saved as or restored from version {last.version} of {last.path}"
 
 
 class PendingSnapshot(NotCopied):

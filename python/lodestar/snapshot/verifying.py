@@ -43,6 +43,7 @@ def verify(path: StrPath, version: int | None = None) -> VerifyReport:
         CorruptSnapshotError: Files are damaged; names each, and the offset
             where bytes are wrong.
         SnapshotError: The version, or one that it needs, does not exist.
+        OSError, tf.errors.OpError: A file could not be read. It may be intact.
     """
     folder = SnapshotFolder(path)
     for _ in range(ATTEMPTS):

@@ -25,12 +25,16 @@ _STEP_NS = 2 * 10**9
 
 
 def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
-    """Reads all files that a chain's last version needs; returns the errors."""
+    """Reads all files that a chain's last version needs; returns what is wrong.
+
+    Raises OSError or tf.errors.OpError if a file could not be read, which may be
+    intact.
+    """
     wrong = []
     for manifest, entry in folder.needed_files(chain):
         try:
             _read_file(folder, manifest, entry)
-        except (SnapshotError, OSError, tf.errors.OpError) as error:
+        except (SnapshotError, tf.errors.NotFoundError) as error:
             wrong.append(describe_error(error))
     return wrong
 
@@ -46,7 +50,7 @@ def with_hint(
     for other in reversed(before):
         try:
             whole = not damage(folder, folder.chain(other))
-        except (SnapshotError, OSError):
+        except (SnapshotError, OSError, tf.errors.OpError):
             whole = False
         if whole:
             return CorruptSnapshotError(

@@ -1,18 +1,44 @@
 #include "tf_ops/core/serving/snapshot_follower.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "tests/core/testing/snapshot_folders.h"
 #include "tf_ops/core/embedding/embedding_store.h"
+
+namespace {
+// Reads of files of this name fail; empty: none.
+std::string failing_file;
+}  // namespace
+
+// Replaces the system's functions in this program.
+extern "C" ssize_t pread64(int file, void* out, size_t count, off64_t offset) {
+  if (!failing_file.empty()) {
+    std::error_code ignored;
+    const auto path = std::filesystem::read_symlink(
+        "/proc/self/fd/" + std::to_string(file), ignored);
+    if (path.filename() == failing_file) {
+      errno = EIO;
+      return -1;
+    }
+  }
+  return syscall(SYS_pread64, file, out, count, offset);
+}
+extern "C" ssize_t pread(int file, void* out, size_t count, off_t offset) {
+  return pread64(file, out, count, offset);
+}
 
 namespace lodestar {
 namespace {
@@ -65,9 +91,9 @@ float Weight(const FollowedContent& content) {
 class SnapshotFollowerTest : public testing::Test {
  protected:
   int64_t Refresh() {
-    follower_.Refresh(model_, nullptr);
+    follower_.Refresh(model_, nullptr, install_);
     const auto content = follower_.current();
-    return content == nullptr ? 0 : content->manifest.version;
+    return content == nullptr ? 0 : content->manifest.id.version;
   }
   std::vector<float> Found(const std::vector<int64_t>& ids) {
     return Rows(*follower_.current(), ids);
@@ -84,6 +110,7 @@ class SnapshotFollowerTest : public testing::Test {
   const FolderMaker maker_;
   FollowingModel model_ = Model();
   SnapshotFollower follower_{maker_.path()};
+  SnapshotFollower::Install install_;
 };
 
 TEST_F(SnapshotFollowerTest, WithoutAVersionThereIsNoContent) {
@@ -396,18 +423,127 @@ TEST_F(SnapshotFollowerTest, AReplacedFolderIsServed) {
   EXPECT_EQ(Refresh(), 5);
   std::filesystem::remove_all(maker_.path());
   EXPECT_EQ(Refresh(), 5);
-  maker_.Add(Version(1).Root('c').Rows({{1, 10}}));
+  maker_.Add(Version(1).History('c').Rows({{1, 10}}));
   EXPECT_EQ(Refresh(), 1);
   EXPECT_EQ(Found({1}), std::vector<float>{10});
   // The same number and content elsewhere.
-  maker_.Add(Version(1).Root('d').Rows({{1, 11}}));
+  maker_.Add(Version(1).History('d').Rows({{1, 11}}));
   EXPECT_EQ(Refresh(), 1);
   EXPECT_EQ(Found({1}), std::vector<float>{11});
-  // An older version of the same folder is not.
-  maker_.Add(Version(3).Root('d').Rows({{1, 30}}));
+  // An older version is served only if all newer ones were removed.
+  maker_.Add(Version(3).History('d').Rows({{1, 30}}));
   EXPECT_EQ(Refresh(), 3);
+  maker_.Add(Version(5).Dim(3));
   std::filesystem::remove_all(maker_.VersionPath(3));
   EXPECT_EQ(Refresh(), 3);
+  std::filesystem::remove_all(maker_.VersionPath(5));
+  EXPECT_EQ(Refresh(), 1);
+  EXPECT_EQ(Found({1}), std::vector<float>{11});
+}
+
+// Versions 3 and 4 are removed, and training goes on from 2.
+TEST_F(SnapshotFollowerTest, ASecondHistoryWithTheSameNumbersIsServed) {
+  maker_.Add(Version(1).Rows({{1, 1}}));
+  for (int64_t number = 2; number <= 4; ++number) {
+    maker_.Add(Version(number)
+                   .Parent(number - 1)
+                   .Rows({{number, static_cast<float>(number)}}));
+    EXPECT_EQ(Refresh(), number);
+  }
+  std::filesystem::remove_all(maker_.VersionPath(3));
+  std::filesystem::remove_all(maker_.VersionPath(4));
+  maker_.Add(Version(3).History('b').Parent(2).Rows({{30, 30}}));
+  maker_.Add(Version(4).History('b').Parent(3, 'b').Rows({{40, 40}}));
+  EXPECT_EQ(Refresh(), 4);
+  const std::vector<int64_t> ids = {1, 2, 3, 4, 30, 40, 50};
+  EXPECT_EQ(Found(ids), (std::vector<float>{1, 2, 0, 0, 30, 40, 0}));
+  maker_.Add(Version(5).History('b').Parent(4, 'b').Rows({{50, 50}}));
+  EXPECT_EQ(Refresh(), 5);
+  EXPECT_EQ(Found(ids), (std::vector<float>{1, 2, 0, 0, 30, 40, 50}));
+  ExpectError("");
+}
+
+// The new history passed the served version before the follower looked.
+TEST_F(SnapshotFollowerTest, ALongerSecondHistoryIsReadFromItsFullVersion) {
+  maker_.Add(Version(1).Rows({{1, 1}}));
+  maker_.Add(Version(2).Parent(1).Rows({{2, 2}}));
+  EXPECT_EQ(Refresh(), 2);
+  maker_.Add(Version(3).Parent(2).Rows({{3, 3}}));
+  EXPECT_EQ(Refresh(), 3);
+  std::filesystem::remove_all(maker_.VersionPath(3));
+  maker_.Add(Version(3).History('b').Parent(2).Rows({{30, 30}}));
+  maker_.Add(Version(4).History('b').Parent(3, 'b').Rows({{40, 40}}));
+  EXPECT_EQ(Refresh(), 4);
+  EXPECT_EQ(Found({1, 2, 3, 30, 40}), (std::vector<float>{1, 2, 0, 30, 40}));
+}
+
+TEST_F(SnapshotFollowerTest, AVersionThatCannotBeInstalledIsTriedAgain) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  EXPECT_EQ(Refresh(), 1);
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  install_ = [](const FollowedContent&) {
+    return ResourceExhausted("no memory for handles");
+  };
+  EXPECT_EQ(Refresh(), 1);
+  EXPECT_EQ(Found({1}), std::vector<float>{10});
+  FollowerStats stats = follower_.stats();
+  EXPECT_EQ(stats.version, 1);
+  EXPECT_EQ(stats.updates, 1);
+  EXPECT_EQ(stats.failures, 1);
+  ExpectError("no memory for handles");
+  int64_t installed = 0;
+  install_ = [&](const FollowedContent& content) {
+    installed = content.manifest.id.version;
+    return Status();
+  };
+  EXPECT_EQ(Refresh(), 2);
+  EXPECT_EQ(installed, 2);
+  EXPECT_EQ(Found({1}), std::vector<float>{20});
+  ExpectError("");
+}
+
+TEST_F(SnapshotFollowerTest, AFailedReadIsTriedAgain) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  EXPECT_EQ(Refresh(), 1);
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  int64_t failures = 0;
+  for (const char* name : {"MANIFEST", "table-00000", "blobs"}) {
+    failing_file = name;
+    EXPECT_EQ(Refresh(), 1) << name;
+    EXPECT_EQ(follower_.stats().failures, ++failures);
+    ExpectError("Input/output error");
+  }
+  failing_file.clear();
+  EXPECT_EQ(Refresh(), 2);
+  EXPECT_EQ(Found({1}), std::vector<float>{20});
+  ExpectError("");
+}
+
+TEST_F(SnapshotFollowerTest, FilesMustBeAsListed) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  EXPECT_EQ(Refresh(), 1);
+  for (const std::string field : {"crc32c", "rows", "removed"}) {
+    for (const bool delta : {false, true}) {
+      MadeVersion made = Version(2).Rows({{1, 20}});
+      maker_.Add(delta ? made.Parent(1) : made);
+      maker_.ChangeManifest(
+          2, "\"" + field + "\": ", "\"" + field + "\": 9, \"before\": ");
+      EXPECT_EQ(Refresh(), 1) << field << delta;
+      ExpectError("in its manifest");
+    }
+  }
+}
+
+TEST_F(SnapshotFollowerTest, AParentThatAppearsIsFound) {
+  maker_.Add(Version(1).Rows({{1, 10}}));
+  maker_.Add(Version(2).Parent(1).Rows({{1, 20}}));
+  maker_.Add(Version(3).Parent(2).Rows({{1, 30}}));
+  std::filesystem::rename(maker_.VersionPath(2), maker_.VersionPath(2) + "x");
+  EXPECT_EQ(Refresh(), 1);
+  ExpectError("needs version 2, which is missing");
+  std::filesystem::rename(maker_.VersionPath(2) + "x", maker_.VersionPath(2));
+  EXPECT_EQ(Refresh(), 3);
+  ExpectError("");
 }
 
 TEST_F(SnapshotFollowerTest, CallsSeeOneVersion) {

@@ -92,22 +92,26 @@ TEST(SavedArraysTest, ReadsTheArraysOfAVersion) {
   const FolderMaker maker;
   const SnapshotFolder folder(maker.path());
   maker.Add(MadeVersion(1).Weights({{"a", {1, 2}}, {"b", {3}}}));
-  Manifest manifest;
+  std::shared_ptr<const Manifest> manifest;
   ASSERT_TRUE(folder.ReadManifest(1, &manifest).ok());
   std::map<std::string, SavedArray> arrays;
-  ASSERT_TRUE(ReadArrays(folder, manifest, "weight/", &arrays).ok());
+  ASSERT_TRUE(ReadArrays(folder, *manifest, "weight/", &arrays).ok());
   ASSERT_EQ(arrays.size(), 2);
   EXPECT_EQ(arrays["a"].bytes.size(), 8);
   EXPECT_EQ(arrays["b"].bytes, std::string("\0\0\x40\x40", 4));
   arrays.clear();
-  ASSERT_TRUE(ReadArrays(folder, manifest, "other/", &arrays).ok());
+  ASSERT_TRUE(ReadArrays(folder, *manifest, "other/", &arrays).ok());
   EXPECT_TRUE(arrays.empty());
-  manifest.blobs[1].offset += 10;
-  EXPECT_EQ(ReadArrays(folder, manifest, "weight/", &arrays).code(),
+  Manifest changed = *manifest;
+  changed.blobs[1].offset += 10;
+  EXPECT_EQ(ReadArrays(folder, changed, "weight/", &arrays).code(),
             StatusCode::kDataLoss);
-  ASSERT_TRUE(folder.ReadManifest(1, &manifest).ok());
+  changed = *manifest;
+  changed.files[0].crc32c += 1;
+  EXPECT_EQ(ReadArrays(folder, changed, "weight/", &arrays).code(),
+            StatusCode::kDataLoss);
   FlipByte(maker.FilePath(1, "blobs"));
-  EXPECT_EQ(ReadArrays(folder, manifest, "weight/", &arrays).code(),
+  EXPECT_EQ(ReadArrays(folder, *manifest, "weight/", &arrays).code(),
             StatusCode::kDataLoss);
 }
 

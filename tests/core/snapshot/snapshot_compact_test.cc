@@ -58,8 +58,9 @@ Content ReadContent(const std::string& path) {
   return content;
 }
 
-Status Compact(const std::vector<std::string>& files, const std::string& out) {
+Status Compact(const std::vector<std::string>& paths, const std::string& out) {
   SnapshotFileSummary summary;
+  const std::vector<ListedFile> files(paths.begin(), paths.end());
   LODESTAR_RETURN_IF_ERROR(CompactChain(files, out, &summary));
   SnapshotFileSummary found;
   LODESTAR_RETURN_IF_ERROR(VerifySnapshotFile(out, nullptr, &found));
@@ -318,7 +319,7 @@ TEST(SnapshotCompactTest, OutOfMemoryIsAnError) {
       .AddIds(BlockKind::kRemoved, {3})
       .AddRows({RowRecord(table, 4, 1)})
       .Finish();
-  const std::vector<std::string> files = {whole, delta};
+  const std::vector<ListedFile> files = {whole, delta};
   const std::string out = NewPath("out");
   int failures = 0;
   for (int64_t count = 0;; ++count) {

@@ -72,7 +72,7 @@ TEST(SnapshotDeltaTest, ATableTakesThePartOfItsIds) {
         RestoreTable(saved, part, *MakeStore(), {}, nullptr, &store).ok());
     std::unique_ptr<SnapshotDelta> delta;
     SnapshotDelta::Applied applied;
-    ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{delta_path}, part,
+    ASSERT_TRUE(SnapshotDelta::Open(std::vector<ListedFile>{delta_path}, part,
                                     store.get(), {}, {}, &delta)
                     .ok());
     ASSERT_TRUE(delta->Apply(&applied).ok());
@@ -184,8 +184,8 @@ TEST(SnapshotDeltaTest, RejectsAFileThatChangesAfterTheCheck) {
       .AddRows({RowRecord(table, 1, 9), RowRecord(table, 2, 9)})
       .Finish();
   std::unique_ptr<SnapshotDelta> delta;
-  ASSERT_TRUE(SnapshotDelta::Open(std::vector<std::string>{path}, {},
-                                  live.get(), {}, {}, &delta)
+  ASSERT_TRUE(SnapshotDelta::Open(std::vector<ListedFile>{path}, {}, live.get(),
+                                  {}, {}, &delta)
                   .ok());
   // Records that extend beyond the file.
   std::string bytes = ReadAll(path);

@@ -406,7 +406,7 @@ TEST(SnapshotFileTest, ReportsSystemErrors) {
               StatusCode::kNotFound, {"Not a directory"});
   ExpectError(FileError(path, "open", EACCES), StatusCode::kPermissionDenied,
               {"cannot open '" + path + "': Permission denied"});
-  ExpectError(FileError(path, "sync", EIO), StatusCode::kDataLoss,
+  ExpectError(FileError(path, "sync", EIO), StatusCode::kInternal,
               {"Input/output error"});
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -54,33 +55,32 @@ TEST(SnapshotFolderTest, AChainBeginsWithAFullVersion) {
   maker.Add(MadeVersion(1).Rows({{1, 1}}));
   maker.Add(MadeVersion(2).Parent(1).Rows({{2, 2}}));
   maker.Add(MadeVersion(3).Parent(2).Rows({{3, 3}}));
-  std::vector<Manifest> chain;
+  ManifestChain chain;
   ASSERT_TRUE(folder.ReadChain(3, &chain).ok());
   ASSERT_EQ(chain.size(), 3);
-  EXPECT_EQ(chain[0].version, 1);
-  EXPECT_EQ(chain[2].version, 3);
+  EXPECT_EQ(chain[0]->id.version, 1);
+  EXPECT_EQ(chain[2]->id.version, 3);
   std::vector<PartFiles> parts;
   ASSERT_TRUE(folder.TableFiles(chain, "t", &parts).ok());
   ASSERT_EQ(parts.size(), 1);
-  ASSERT_EQ(parts[0].paths.size(), 3);
-  EXPECT_EQ(parts[0].paths[0], maker.FilePath(1, "table-00000"));
+  ASSERT_EQ(parts[0].files.size(), 3);
+  EXPECT_EQ(parts[0].files[0].path, maker.FilePath(1, "table-00000"));
   // A whole table in a delta needs no earlier file.
   maker.Add(MadeVersion(4).Parent(3).Rows({{3, 3}}).Whole());
   ASSERT_TRUE(folder.ReadChain(4, &chain).ok());
   ASSERT_TRUE(folder.TableFiles(chain, "t", &parts).ok());
-  EXPECT_EQ(parts[0].paths.size(), 1);
+  EXPECT_EQ(parts[0].files.size(), 1);
 }
 
 TEST(SnapshotFolderTest, RefusesAChainThatDoesNotFit) {
   const FolderMaker maker;
   const SnapshotFolder folder(maker.path());
-  std::vector<Manifest> chain;
+  ManifestChain chain;
   EXPECT_EQ(folder.ReadChain(1, &chain).code(), StatusCode::kNotFound);
   maker.Add(MadeVersion(2).Parent(1));
-  ExpectError(folder.ReadChain(2, &chain),
-              "is a delta on version 1, which is missing");
-  maker.Add(MadeVersion(1).Root('c'));
-  ExpectError(folder.ReadChain(2, &chain), "of another folder");
+  ExpectError(folder.ReadChain(2, &chain), "needs version 1, which is missing");
+  maker.Add(MadeVersion(1).History('c'));
+  ExpectError(folder.ReadChain(2, &chain), "have different histories");
   maker.Add(MadeVersion(1).Dim(3));
   ExpectError(folder.ReadChain(2, &chain),
               "the changes of the table 't' have dim 2 and dtype float32 in 1 "
@@ -89,30 +89,55 @@ TEST(SnapshotFolderTest, RefusesAChainThatDoesNotFit) {
   ExpectError(folder.ReadChain(5, &chain), "`version` must be 5");
 }
 
+TEST(SnapshotFolderTest, OnlyNewManifestsAreRead) {
+  const FolderMaker maker;
+  const SnapshotFolder folder(maker.path());
+  maker.Add(MadeVersion(1));
+  maker.Add(MadeVersion(2).Parent(1));
+  ManifestChain before;
+  ASSERT_TRUE(folder.ReadChain(2, &before).ok());
+  maker.Add(MadeVersion(3).Parent(2));
+  ManifestChain chain;
+  ASSERT_TRUE(folder.ReadChain(3, &chain).ok());
+  EXPECT_EQ(chain[0], before[0]);
+  EXPECT_EQ(chain[1], before[1]);
+  // A replaced one is new.
+  maker.Add(MadeVersion(2).Parent(1).History('b'));
+  maker.Add(MadeVersion(3).Parent(2, 'b'));
+  ASSERT_TRUE(folder.ReadChain(3, &chain).ok());
+  EXPECT_EQ(chain[0], before[0]);
+  EXPECT_NE(chain[1], before[1]);
+  // Manifests outside of the last chain are forgotten.
+  maker.Add(MadeVersion(4));
+  ASSERT_TRUE(folder.ReadChain(4, &chain).ok());
+  ASSERT_TRUE(folder.ReadChain(1, &chain).ok());
+  EXPECT_NE(chain[0], before[0]);
+}
+
 TEST(SnapshotFolderTest, RefusesDamagedAndSwappedFiles) {
   const FolderMaker maker;
   const SnapshotFolder folder(maker.path());
   maker.Add(MadeVersion(1).Rows({{1, 1}}).Weights({{"w", {1}}}));
-  maker.Add(MadeVersion(2).Rows({{1, 2}}).Weights({{"w", {2}}}).Mark('d'));
-  Manifest manifest;
+  maker.Add(MadeVersion(2).Rows({{1, 2}}).Weights({{"w", {2}}}).History('d'));
+  std::shared_ptr<const Manifest> manifest;
   ASSERT_TRUE(folder.ReadManifest(1, &manifest).ok());
-  std::string path;
-  ASSERT_TRUE(folder.CheckFile(manifest, manifest.tables[0], &path).ok());
-  EXPECT_EQ(path, maker.FilePath(1, "table-00000"));
-  ASSERT_TRUE(folder.CheckFile(manifest, manifest.files[0], &path).ok());
-  for (const char* file : {"table-00000", "blobs"}) {
-    std::filesystem::copy(maker.FilePath(2, file), maker.FilePath(1, file),
+  ListedFile file;
+  ASSERT_TRUE(folder.CheckFile(*manifest, manifest->tables[0], &file).ok());
+  EXPECT_EQ(file.path, maker.FilePath(1, "table-00000"));
+  ASSERT_TRUE(folder.CheckFile(*manifest, manifest->files[0], &file).ok());
+  for (const char* name : {"table-00000", "blobs"}) {
+    std::filesystem::copy(maker.FilePath(2, name), maker.FilePath(1, name),
                           std::filesystem::copy_options::overwrite_existing);
   }
-  ExpectError(folder.CheckFile(manifest, manifest.tables[0], &path),
+  ExpectError(folder.CheckFile(*manifest, manifest->tables[0], &file),
               "is another file");
-  ExpectError(folder.CheckFile(manifest, manifest.files[0], &path),
+  ExpectError(folder.CheckFile(*manifest, manifest->files[0], &file),
               "is another file");
   std::filesystem::resize_file(maker.FilePath(1, "blobs"), 9);
-  ExpectError(folder.CheckFile(manifest, manifest.files[0], &path),
+  ExpectError(folder.CheckFile(*manifest, manifest->files[0], &file),
               "bytes, got 9");
   std::filesystem::remove(maker.FilePath(1, "table-00000"));
-  ExpectError(folder.CheckFile(manifest, manifest.tables[0], &path),
+  ExpectError(folder.CheckFile(*manifest, manifest->tables[0], &file),
               "is missing");
 }
 
@@ -120,20 +145,20 @@ TEST(SnapshotFolderTest, ReadsAFileWithItsChecksum) {
   const FolderMaker maker;
   const SnapshotFolder folder(maker.path());
   maker.Add(MadeVersion(1).Schema("label: [click]"));
-  Manifest manifest;
+  std::shared_ptr<const Manifest> manifest;
   ASSERT_TRUE(folder.ReadManifest(1, &manifest).ok());
   std::string content;
   ASSERT_TRUE(
-      folder.ReadFile(manifest, *manifest.FindFile("schema.yaml"), &content)
+      folder.ReadFile(*manifest, *manifest->FindFile("schema.yaml"), &content)
           .ok());
   EXPECT_EQ(content, "label: [click]");
   FlipByte(maker.FilePath(1, "schema.yaml"));
   ExpectError(
-      folder.ReadFile(manifest, *manifest.FindFile("schema.yaml"), &content),
+      folder.ReadFile(*manifest, *manifest->FindFile("schema.yaml"), &content),
       "do not have the size and checksum");
   std::filesystem::remove(maker.FilePath(1, "schema.yaml"));
   ExpectError(
-      folder.ReadFile(manifest, *manifest.FindFile("schema.yaml"), &content),
+      folder.ReadFile(*manifest, *manifest->FindFile("schema.yaml"), &content),
       "is missing");
 }
 
@@ -143,7 +168,7 @@ TEST(SnapshotFolderTest, ManifestsMustBeRegularFiles) {
   const std::string path = maker.FilePath(1, "MANIFEST");
   std::filesystem::rename(path, maker.FilePath(1, "elsewhere"));
   std::filesystem::create_symlink("elsewhere", path);
-  Manifest manifest;
+  std::shared_ptr<const Manifest> manifest;
   ExpectError(SnapshotFolder(maker.path()).ReadManifest(1, &manifest),
               "is not a regular file");
 }

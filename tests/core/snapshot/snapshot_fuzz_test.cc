@@ -112,7 +112,7 @@ void ReadInEveryWay(const std::string& path, std::mt19937* random, bool valid) {
   if (!is_table) return;
   const std::string out = NewPath("out");
   SnapshotFileSummary compacted;
-  const std::vector<std::string> golden_chain = {
+  const std::vector<ListedFile> golden_chain = {
       std::string(kGoldenFolder) + "whole.snapshot", path};
   const Status status = CompactChain(golden_chain, out, &compacted);
   if (status.ok()) {

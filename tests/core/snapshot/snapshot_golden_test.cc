@@ -99,8 +99,8 @@ TEST(SnapshotGoldenTest, AnIncrementalFileAppliedToTheTable) {
             BytesOf(INT64_MIN) + BytesOf(int64_t{5}));
   const std::string out = NewPath("out");
   SnapshotFileSummary summary;
-  const std::vector<std::string> chain = {Golden("whole.snapshot"),
-                                          Golden("delta.snapshot")};
+  const std::vector<ListedFile> chain = {Golden("whole.snapshot"),
+                                         Golden("delta.snapshot")};
   const Status status = CompactChain(chain, out, &summary);
   ASSERT_TRUE(status.ok()) << status.message();
   const auto compacted = Read(out, &table);

@@ -130,7 +130,7 @@ TEST(TablePartTest, PartsThatDoNotMeetAreDisjoint) {
 TEST(SnapshotRestorePartsTest, RestoresAnyNumberOfPartsFromAnyOther) {
   const auto like = MakeStore();
   const Written whole = WriteTable(1);
-  const auto wanted = MustRestore(whole.parts[0].files, *like);
+  const auto wanted = MustRestorePart(whole.parts, {}, *like);
   ASSERT_NE(wanted, nullptr);
   const EmbeddingRows all = Export(*wanted);
   ASSERT_EQ(all.ids.size(), whole.ids.size());
@@ -176,8 +176,8 @@ TEST(SnapshotRestorePartsTest, RestoresAnyNumberOfPartsFromAnyOther) {
 
 TEST(SnapshotRestorePartsTest, DoesNotReadFilesOfOtherIds) {
   const Written written = WriteTable(2);
-  const std::vector<SavedPart> half = {written.parts[0],
-                                       {{1, 2}, {"/there/is/no/such/file"}}};
+  const std::vector<SavedPart> half = {
+      written.parts[0], {{1, 2}, {std::string("/there/is/no/such/file")}}};
   const auto like = MakeStore();
   EXPECT_NE(MustRestorePart(half, {0, 2}, *like), nullptr);
   EXPECT_NE(MustRestorePart(half, {1, 4}, *like), nullptr);
@@ -351,7 +351,7 @@ TEST(SnapshotRestorePartsTest, IncrementalFilesOfPartsAreAppliedTogether) {
   std::vector<std::string> deltas;
   for (const SavedPart& part : written.parts) {
     wholes.push_back({part.part, {part.files[0]}});
-    deltas.push_back(part.files[1]);
+    deltas.push_back(part.files[1].path);
   }
   const auto live = MustRestorePart(wholes, {}, *MakeStore());
   ASSERT_NE(live, nullptr);

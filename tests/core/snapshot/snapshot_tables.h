@@ -78,7 +78,7 @@ inline Status Restore(const std::vector<std::string>& files,
                       const ParallelFor* parallel = nullptr) {
   RestoreOptions options;
   options.reset_slots = reset;
-  const std::vector<SavedPart> saved = {{{}, files}};
+  const std::vector<SavedPart> saved = {{{}, {files.begin(), files.end()}}};
   return RestoreTable(saved, {}, like, options, parallel, out);
 }
 
@@ -98,8 +98,9 @@ inline Status ApplyFiles(const std::vector<std::string>& files,
   RestoreOptions options;
   options.reset_slots = reset;
   std::unique_ptr<SnapshotDelta> delta;
+  const std::vector<ListedFile> listed(files.begin(), files.end());
   LODESTAR_RETURN_IF_ERROR(
-      SnapshotDelta::Open(files, {}, store, options, {}, &delta));
+      SnapshotDelta::Open(listed, {}, store, options, {}, &delta));
   SnapshotDelta::Applied unused;
   return delta->Apply(applied == nullptr ? &unused : applied);
 }

@@ -68,16 +68,16 @@ inline std::string WithChecksum(const std::string& json) {
 
 // A version to write. Setters return the object.
 struct MadeVersion {
-  explicit MadeVersion(int64_t number) : version(number) {}
+  explicit MadeVersion(int64_t number) : id(IdOf(number, 'a')) {}
 
-  // An incremental version.
-  MadeVersion& Parent(int64_t number) {
-    parent = number;
+  // An incremental version, on the version of this number and history.
+  MadeVersion& Parent(int64_t number, char history = 'a') {
+    parent = IdOf(number, history);
     whole = false;
     return *this;
   }
   MadeVersion& SameAs(int64_t number) {
-    same_as = number;
+    same_as = IdOf(number, 'a');
     return *this;
   }
   // id -> both of its values
@@ -107,12 +107,9 @@ struct MadeVersion {
     dim = number;
     return *this;
   }
-  MadeVersion& Root(char digit) {
-    root.assign(32, digit);
-    return *this;
-  }
-  MadeVersion& Mark(char digit) {
-    mark.assign(32, digit);
+  // Versions of different histories have different marks.
+  MadeVersion& History(char letter) {
+    id = IdOf(id.version, letter);
     return *this;
   }
   // All rows, also in an incremental version.
@@ -121,17 +118,21 @@ struct MadeVersion {
     return *this;
   }
 
-  int64_t version;
-  int64_t parent = 0;
-  int64_t same_as = 0;
+  VersionId id;
+  VersionId parent;
+  VersionId same_as;
   std::map<int64_t, float> rows;
   std::vector<int64_t> removed;
   std::map<std::string, MadeArray> arrays;
   std::string schema;
   int64_t dim = 2;
-  std::string root = std::string(32, 'a');
-  std::string mark = std::string(32, 'b');
   bool whole = true;
+
+ private:
+  static VersionId IdOf(int64_t version, char history) {
+    const std::string digits = StrCat(version);
+    return {version, std::string(32 - digits.size(), history) + digits};
+  }
 };
 
 class FolderMaker {
@@ -154,42 +155,53 @@ class FolderMaker {
 
   // Replaces the version, if it exists.
   void Add(const MadeVersion& made) const {
-    std::filesystem::remove_all(VersionPath(made.version));
-    std::filesystem::create_directories(VersionPath(made.version));
+    std::filesystem::remove_all(VersionPath(made.id.version));
+    std::filesystem::create_directories(VersionPath(made.id.version));
     Manifest labels;
-    labels.version = made.version;
-    labels.mark = made.mark;
+    labels.id = made.id;
     const std::string table = AddTable(made, labels);
     std::string files;
     std::string blobs;
     AddArrays(made, labels, &files, &blobs);
     if (!made.schema.empty()) {
-      std::ofstream(FilePath(made.version, "schema.yaml")) << made.schema;
+      std::ofstream(FilePath(made.id.version, "schema.yaml")) << made.schema;
       if (!files.empty()) files += ", ";
       files += File("schema.yaml", static_cast<int64_t>(made.schema.size()),
                     Crc32c(made.schema.data(), made.schema.size())) +
                "}";
     }
-    const auto version_or_null = [](int64_t version) {
-      return version == 0 ? std::string("null") : StrCat(version);
+    const auto or_null = [](const VersionId& id) {
+      if (id.version == 0) return std::string("null");
+      return StrCat("{\"version\": ", id.version, ", \"mark\": \"", id.mark,
+                    "\"}");
     };
-    WriteManifest(made.version,
-                  StrCat("{\"format\": 2, \"root\": \"", made.root,
-                         "\", \"version\": ", made.version,
-                         ", \"parent\": ", version_or_null(made.parent),
-                         ", \"same_as\": ", version_or_null(made.same_as),
-                         ", \"kind\": \"", made.parent == 0 ? "full" : "delta",
-                         "\", \"step\": ", 10 * made.version,
-                         ", \"time\": \"now\", \"tables\": [", table,
-                         "], \"blobs\": [", blobs, "], \"files\": [", files,
-                         "], \"metadata\": {\"x\": ", "1e400}, \"mark\": \"",
-                         made.mark, "\"}"));
+    WriteManifest(
+        made.id.version,
+        StrCat("{\"format\": 4, \"version\": ", made.id.version,
+               ", \"parent\": ", or_null(made.parent),
+               ", \"same_as\": ", or_null(made.same_as), ", \"kind\": \"",
+               made.parent.version == 0 ? "full" : "delta", "\", \"step\": ",
+               10 * made.id.version, ", \"time\": \"now\", \"tables\": [",
+               table, "], \"blobs\": [", blobs, "], \"files\": [", files,
+               "], \"metadata\": {\"x\": ", "1e400}, \"mark\": \"",
+               made.id.mark, "\"}"));
   }
 
   void WriteManifest(int64_t version, const std::string& json) const {
     // A new file, because a change must change more than its time.
     std::filesystem::remove(FilePath(version, "MANIFEST"));
     std::ofstream(FilePath(version, "MANIFEST")) << WithChecksum(json);
+  }
+
+  // Replaces the first `text` of a manifest.
+  void ChangeManifest(int64_t version, const std::string& text,
+                      const std::string& other) const {
+    std::ifstream file(FilePath(version, "MANIFEST"));
+    std::string json;
+    std::getline(file, json);
+    const size_t at = json.find(text);
+    ASSERT_NE(at, std::string::npos) << json;
+    WriteManifest(version, json.replace(at, text.size(), other));
   }
 
  private:
@@ -203,7 +215,7 @@ class FolderMaker {
     SnapshotTable table;
     table.dim = static_cast<int>(made.dim);
     table.whole = made.whole;
-    table.step = made.version;
+    table.step = made.id.version;
     std::string records;
     for (const auto& [id, value] : made.rows) {
       const SnapshotRowLayout layout = table.layout();
@@ -218,7 +230,7 @@ class FolderMaker {
     ManifestTable entry;
     entry.name = "t";
     std::unique_ptr<SnapshotFileWriter> file;
-    Must(SnapshotFileWriter::Create(FilePath(made.version, "table-00000"),
+    Must(SnapshotFileWriter::Create(FilePath(made.id.version, "table-00000"),
                                     &file, labels.LabelOf(entry)));
     const std::string head = EncodeTable(table);
     Must(file->Append(BlockKind::kTable, 1, head.data(), head.size()));
@@ -234,7 +246,9 @@ class FolderMaker {
     return StrCat(
         File("table-00000", file->bytes(), file->crc()),
         ", \"name\": \"t\", \"whole\": ", made.whole ? "true" : "false",
-        ", \"dim\": ", made.dim, ", \"dtype\": \"float32\"}");
+        ", \"dim\": ", made.dim,
+        ", \"dtype\": \"float32\", \"rows\": ", made.rows.size(),
+        ", \"removed\": ", made.removed.size(), ", \"part\": 0, \"parts\": 1}");
   }
 
   void AddArrays(const MadeVersion& made, const Manifest& labels,
@@ -253,7 +267,7 @@ class FolderMaker {
     ManifestFile entry;
     entry.file = "blobs";
     std::unique_ptr<SnapshotFileWriter> file;
-    Must(SnapshotFileWriter::Create(FilePath(made.version, "blobs"), &file,
+    Must(SnapshotFileWriter::Create(FilePath(made.id.version, "blobs"), &file,
                                     labels.LabelOf(entry)));
     Must(file->Append(BlockKind::kBlob, payload.size(), payload.data(),
                       payload.size()));

@@ -103,7 +103,28 @@ def test_a_flipped_bit_of_a_payload_is_found_by_its_reader(blobs):
         snapshot_ops.read_block(blobs)
 
 
+def test_blobs_are_read_as_one(tmp_path):
+    path = str(tmp_path / "blobs")
+    big = os.urandom(40 << 20)
+    written = snapshot_ops.write_blobs(path, [b"abc", b"", big])
+    right = snapshot_ops.Listed(written.crc32c)
+    for listed in (snapshot_ops.Listed(), right):
+        file = snapshot_ops.ListedFile(path, listed)
+        assert snapshot_ops.read_blobs(file) == b"abc" + big
+    wrong = snapshot_ops.ListedFile(path, snapshot_ops.Listed(7))
+    with pytest.raises(tf.errors.DataLossError, match="but 7 in its manifest"):
+        snapshot_ops.read_blobs(wrong)
+
+
+def test_the_checksum_of_bytes():
+    # The check value of CRC-32C.
+    assert snapshot_ops.crc32c(b"123456789") == 0xE3069283
+    assert snapshot_ops.crc32c(b"") == 0
+    assert snapshot_ops.crc32c(b"\0" * 32) == 0x8A9136AA
+
+
 READERS = [
+    lambda path: snapshot_ops.read_blobs(snapshot_ops.ListedFile(path)),
     snapshot_ops.verify_file,
     snapshot_ops.read_block,
     snapshot_ops.file_crc,
@@ -164,6 +185,9 @@ def test_another_version_is_named(blobs):
     [
         ("VerifyFile", {"path": ["x"]}, "`path` must have rank 0"),
         ("FileCrc", {"path": ["x"]}, "`path` must have rank 0"),
+        ("Crc", {"data": ["x"]}, "`data` must have rank 0"),
+        ("ReadBlobs", {"path": ["x"], "listed": 1}, "`path` must have rank 0"),
+        ("ReadBlobs", {"path": "x", "listed": [1]}, "`listed` must have rank"),
         ("ReadBlock", {"path": ["x"], "offset": 16}, "`path` must have rank 0"),
         ("ReadBlock", {"path": "x", "offset": [16]}, "`offset` must have rank"),
         (
@@ -186,7 +210,9 @@ def test_another_version_is_named(blobs):
 def test_ranks_are_checked(name, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = {
-        key: tf.constant(value, tf.int64 if key == "offset" else tf.string)
+        key: tf.constant(
+            value, tf.int64 if key in ("offset", "listed") else tf.string
+        )
         for key, value in arguments.items()
     }
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
@@ -198,7 +224,9 @@ def test_ranks_are_checked(name, arguments, message, tmp_path, monkeypatch):
 FILE_OPS = [
     "SnapshotVerifyFile",
     "SnapshotReadBlock",
+    "SnapshotReadBlobs",
     "SnapshotWriteBlobs",
+    "SnapshotCrc",
     "SnapshotFileCrc",
 ]
 

@@ -1,6 +1,7 @@
 """Ops of table snapshots: their results and errors."""
 
 import gc
+import os
 import threading
 
 import numpy as np
@@ -64,6 +65,11 @@ def references(tables):
     return [snapshot_ops.table(handle) for handle in handles(tables)]
 
 
+def listed(paths):
+    """Returns files that no manifest lists."""
+    return [snapshot_ops.ListedFile(path) for path in paths]
+
+
 def contents(tables):
     return [content(t) for t in tables]
 
@@ -84,7 +90,7 @@ def restore(tables, chains, base, **options):
     """Loads and installs tables of one part; returns their rows."""
     loaded, rows = snapshot_ops.load(
         tables,
-        [[snapshot_ops.SavedPart(chain)] for chain in chains],
+        [[snapshot_ops.SavedPart(listed(chain))] for chain in chains],
         [(0, 1)] * len(tables),
         [base] * len(tables),
         **options,
@@ -129,7 +135,7 @@ def test_deltas_follow(tables, tmp_path):
         (0, 0),
     ]
     taken = snapshot_ops.apply(
-        handles(others), [[path] for path in second], "root/2"
+        handles(others), [listed([path]) for path in second], "root/2"
     )
     assert taken == [(2, 1), (0, 0)]
     assert contents(others) == contents(tables)
@@ -151,16 +157,16 @@ def test_a_chain_is_compacted_into_one_file(tables, tmp_path):
     tables[0].remove([1])
     second, _, _ = save(tables, tmp_path / "v2", "root/2", ["root/1"] * 2)
     compacted = str(tmp_path / "compacted")
-    made = snapshot_ops.compact([first[0], second[0]], compacted)
+    made = snapshot_ops.compact(listed([first[0], second[0]]), compacted)
     assert made.rows == 4
     assert snapshot_ops.file_crc(compacted) == (made.bytes, made.crc32c)
     others = fresh(tables[:1])
     restore(handles(others), [[compacted]], "root/2")
     assert contents(others) == contents(tables[:1])
     with pytest.raises(tf.errors.AlreadyExistsError):
-        snapshot_ops.compact([first[0], second[0]], compacted)
+        snapshot_ops.compact(listed([first[0], second[0]]), compacted)
     with pytest.raises(tf.errors.InvalidArgumentError):
-        snapshot_ops.compact([second[0]], str(tmp_path / "deltas"))
+        snapshot_ops.compact(listed([second[0]]), str(tmp_path / "deltas"))
 
 
 def test_another_base_requires_a_full_table(tables, tmp_path):
@@ -301,11 +307,51 @@ def test_a_failed_delta_changes_no_table(tables, tmp_path):
     flipped(second[1], 100)
     with pytest.raises(tf.errors.DataLossError) as raised:
         snapshot_ops.apply(
-            handles(others), [[path] for path in second], "root/2"
+            handles(others), [listed([path]) for path in second], "root/2"
         )
     assert f"'{second[1]}', byte " in raised.value.message
     assert contents(others) == before
     assert [snapshot_ops.base(h) for h in handles(others)] == ["root/1"] * 2
+
+
+@pytest.mark.parametrize("field", snapshot_ops.Listed._fields)
+def test_files_that_are_not_as_listed_change_nothing(field, tables, tmp_path):
+    first, _, written = save(tables, tmp_path / "v1", "root/1")
+    others = fresh(tables)
+    restore(handles(others), [[path] for path in first], "root/1")
+    before = contents(others)
+    for t in tables:
+        train(t, [1, 10])
+    second, _, of_delta = save(
+        tables, tmp_path / "v2", "root/2", ["root/1"] * 2
+    )
+
+    def as_listed(path, file, **changes):
+        right = snapshot_ops.Listed(file.crc32c, file.rows, file.removed)
+        return snapshot_ops.ListedFile(path, right._replace(**changes))
+
+    def changed(path, file):
+        return as_listed(path, file, **{field: getattr(file, field) + 1})
+
+    whole, delta = (first[1], written[1]), (second[1], of_delta[1])
+    out = str(tmp_path / "out")
+    for call_with in (
+        lambda: snapshot_ops.load(
+            handles(others[1:]),
+            [[snapshot_ops.SavedPart([changed(*whole)])]],
+            [(0, 1)],
+            [""],
+        ),
+        lambda: snapshot_ops.apply(
+            handles(others[1:]), [[changed(*delta)]], "root/2"
+        ),
+        lambda: snapshot_ops.compact([as_listed(*whole), changed(*delta)], out),
+    ):
+        with pytest.raises(tf.errors.DataLossError, match="in its manifest"):
+            call_with()
+    assert contents(others) == before
+    os.unlink(out)
+    snapshot_ops.compact([as_listed(*whole), as_listed(*delta)], out)
 
 
 def load(tables, saved, parts, base=""):
@@ -318,7 +364,7 @@ def test_loaded_rows_appear_when_installed(tables, tmp_path):
     paths, _, _ = save(tables, tmp_path / "v1", "root/1")
     others = fresh(tables)
     before = contents(others)
-    saved = [[snapshot_ops.SavedPart([path])] for path in paths]
+    saved = [[snapshot_ops.SavedPart(listed([path]))] for path in paths]
     loaded, rows = load(others, saved, [(0, 1)] * 2, "root/1")
     assert rows == [4, 4]
     assert contents(others) == before
@@ -336,7 +382,11 @@ def test_dropped_loads_have_no_effect(tables, tmp_path):
     paths, _, _ = save(tables, tmp_path / "v1", "root/1")
     others = fresh(tables)
     before = contents(others)
-    load(others, [[snapshot_ops.SavedPart([p])] for p in paths], [(0, 1)] * 2)
+    load(
+        others,
+        [[snapshot_ops.SavedPart(listed([p]))] for p in paths],
+        [(0, 1)] * 2,
+    )
     gc.collect()
     assert contents(others) == before
 
@@ -348,7 +398,7 @@ def test_a_table_is_read_into_parts_and_back(tables, tmp_path):
     t.remove(range(10))
     t.insert_or_assign(range(50, 120), np.full((70, 4), 2.0))
     second, _, _ = save([t], tmp_path / "v2", "root/2", ["root/1"])
-    whole = [[snapshot_ops.SavedPart([*first, *second])]]
+    whole = [[snapshot_ops.SavedPart(listed([*first, *second]))]]
     parts = [fresh([t])[0] for _ in range(3)]
     loaded, rows = load(parts, whole * 3, [(part, 3) for part in range(3)])
     snapshot_ops.install(loaded)
@@ -360,7 +410,10 @@ def test_a_table_is_read_into_parts_and_back(tables, tmp_path):
     ) == list(range(10, 120))
     paths, _, _ = save(parts, tmp_path / "parts", "root/3")
     saved = [
-        [snapshot_ops.SavedPart([path], i, 3) for i, path in enumerate(paths)]
+        [
+            snapshot_ops.SavedPart(listed([path]), i, 3)
+            for i, path in enumerate(paths)
+        ]
     ]
     others = fresh([t])
     loaded, rows = load(others, saved, [(0, 1)])
@@ -371,14 +424,18 @@ def test_a_table_is_read_into_parts_and_back(tables, tmp_path):
         removed.remove([40, 119, 500])
     deltas, begun, _ = save(parts, tmp_path / "more", "root/4", ["root/3"] * 3)
     assert not any(table.whole for table in begun)
-    ((written, removed),) = snapshot_ops.apply(handles(others), [deltas], "")
+    ((written, removed),) = snapshot_ops.apply(
+        handles(others), [listed(deltas)], ""
+    )
     assert (written, removed) == (0, 2)
     assert contents(others) == contents([t])
 
 
 def test_an_id_of_another_part_is_refused(tables, tmp_path):
     paths, _, _ = save(tables[:1], tmp_path / "v1", "root/1")
-    saved = [[snapshot_ops.SavedPart(paths, part, 2) for part in range(2)]]
+    saved = [
+        [snapshot_ops.SavedPart(listed(paths), part, 2) for part in range(2)]
+    ]
     with pytest.raises(
         tf.errors.DataLossError,
         match="belongs to part [01] of 2, expected ids of",
@@ -484,7 +541,17 @@ def test_lookups_continue_while_tables_are_restored(tables, tmp_path):
             {"bases": [""]},
             "`bases` has 1 items, but there are 2 tables",
         ),
-        ("Apply", {"files": ["a"]}, "`file_tables` has 2 items, but there are"),
+        (
+            "Apply",
+            {"files": ["a"], "listed": [[-1, 0, 0]]},
+            "`file_tables` has 2 items, but there are",
+        ),
+        ("Load", {"listed": [[0, 0, 0]]}, "`listed` has shape [1,3], expected"),
+        (
+            "Apply",
+            {"listed": [[0, 0, 0], [2**32, 0, 0]]},
+            "`listed[1,0]` is 4294967296, expected a CRC32C or -1",
+        ),
         ("Apply", {"file_tables": [1, 1]}, "has no file of table 0"),
         (
             "Apply",
@@ -505,12 +572,14 @@ def test_mismatches_with_the_tables_are_reported(
             "file_parts": [[0, 1]] * 2,
             "parts": [[0, 1]] * 2,
             "bases": ["", ""],
+            "listed": [[-1, 0, 0]] * 2,
         },
         "Apply": {
             "files": paths,
             "file_tables": [0, 1],
             "parts": [[0, 1]] * 2,
             "base": "",
+            "listed": [[-1, 0, 0]] * 2,
         },
     }[name]
     before = contents(tables)
@@ -542,6 +611,7 @@ def test_files_are_of_all_parts_of_one_table(parts, message, tables):
             file_parts=parts,
             parts=[[0, 1]],
             bases=[""],
+            listed=[[-1, 0, 0]] * len(parts),
         )
 
 
@@ -550,7 +620,7 @@ def test_a_table_may_occur_once(tables, tmp_path):
     for call_with in (
         lambda: snapshot_ops.begin(twice, ["", ""]),
         lambda: restore(twice, [["a"], ["a"]], ""),
-        lambda: snapshot_ops.apply(twice, [["a"], ["a"]], ""),
+        lambda: snapshot_ops.apply(twice, [listed(["a"]), listed(["a"])], ""),
     ):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
@@ -592,6 +662,10 @@ def test_random_arguments_of_tables_are_accepted_or_refused(
                 arguments["snapshot"] = snapshot
             elif argument.name == "file_tables" and rng.integers(4):
                 arguments["file_tables"] = tf.range(count, dtype=tf.int64)
+            elif argument.name == "listed" and rng.integers(4):
+                size = count if "tables" in arguments else 1
+                unlisted = tf.constant([[-1, 0, 0]], tf.int64)
+                arguments["listed"] = tf.repeat(unlisted, size, 0)
             elif argument.name in ("file_parts", "parts") and rng.integers(4):
                 parts = tf.constant([[0, 1]], tf.int64)
                 arguments[argument.name] = tf.repeat(parts, count, 0)

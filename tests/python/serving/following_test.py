@@ -605,8 +605,9 @@ def follower(**attributes):
 @pytest.mark.parametrize(
     "attributes, message",
     [
-        ({"poll_seconds": -1.0}, "`poll_seconds` must be a finite number"),
-        ({"poll_seconds": float("inf")}, "must be a finite number of 0 or"),
+        ({"poll_seconds": -1.0}, r"`poll_seconds` must be in \[0, 1e"),
+        ({"poll_seconds": 1e10}, r"`poll_seconds` must be in \[0, 1e"),
+        ({"poll_seconds": float("inf")}, r"`poll_seconds` must be in \[0, 1e"),
         ({"vocabularies": ["v"]}, "`digests` must have the length of"),
     ],
 )

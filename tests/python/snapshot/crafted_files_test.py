@@ -14,8 +14,8 @@ import snapshot_tables as st
 import lodestar
 from lodestar import snapshot
 from lodestar.ops import snapshot_ops
+from lodestar.ops.snapshot_ops import crc32c
 from lodestar.snapshot import __main__ as command
-from lodestar.snapshot.crc32c import crc32c
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import make_label
 

@@ -16,9 +16,16 @@ from lodestar.snapshot.errors import (
     SnapshotLockedError,
 )
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import FileEntry, Manifest, TableEntry
+from lodestar.snapshot.manifest import (
+    FileEntry,
+    Manifest,
+    TableEntry,
+    VersionId,
+)
 
-ROOT, MARK = "ab" * 16, "cd" * 16
+
+def mark_of(version, history="ab"):
+    return history + f"{version:030d}"
 
 
 def table(name, whole, **changes):
@@ -38,30 +45,24 @@ def table(name, whole, **changes):
     return dataclasses.replace(entry, **changes)
 
 
-def add(folder, parent, *tables, root=ROOT, step=0):
-    """Commits a version of tables whose files hold three bytes, or a label."""
+def add(folder, parent, *tables, history="ab", step=0):
+    """Commits a version of tables whose files hold a label."""
     version = folder.begin_version()
     manifest = Manifest(
-        root=root,
         version=version,
-        parent=parent,
+        mark=mark_of(version),
+        parent=parent and VersionId(parent, mark_of(parent, history)),
         same_as=None,
         kind="full" if parent is None else "delta",
         step=step,
         time="",
         tables=tables,
-        mark=MARK if any(entry.parts > 1 for entry in tables) else None,
     )
     entries = []
     for entry in tables:
         path = folder.file_path(version, entry.file)
-        if manifest.mark is None:
-            with open(path, "wb") as file:
-                file.write(b"abc")
-        else:
-            written = snapshot_ops.write_blobs(path, [], manifest.label(entry))
-            entry = dataclasses.replace(entry, bytes=written.bytes)
-        entries.append(entry)
+        written = snapshot_ops.write_blobs(path, [], manifest.label(entry))
+        entries.append(dataclasses.replace(entry, bytes=written.bytes))
     folder.commit(dataclasses.replace(manifest, tables=tuple(entries)))
     return version
 
@@ -260,22 +261,22 @@ def test_a_missing_parent_is_named(folder):
 
 
 @pytest.mark.parametrize(
-    "child, root, message",
+    "child, history, message",
     [
-        (table("a", False), "cd" * 16, "version 1 of another folder"),
-        (table("a", False, dim=5), ROOT, "have dim 5 .* it has dim 4"),
+        (table("a", False), "cd", "the two have different histories"),
+        (table("a", False, dim=5), "ab", "have dim 5 .* it has dim 4"),
         (
             table("a", False, dtype="float64"),
-            ROOT,
-            "dtype float64, but in .*00000001/MANIFEST it has .* float32",
+            "ab",
+            "dtype float64, but in version 1 it has .* float32",
         ),
-        (table("b", False), ROOT, "'b' have .* it has no rows"),
+        (table("b", False), "ab", "'b' have .* it has no rows"),
     ],
 )
-def test_versions_that_do_not_fit_together(folder, child, root, message):
+def test_versions_that_do_not_fit_together(folder, child, history, message):
     with folder.lock():
         add(folder, None, table("a", True))
-        add(folder, 1, child, root=root)
+        add(folder, 1, child, history=history)
     with pytest.raises(CorruptSnapshotError, match=f"2/MANIFEST: .*{message}"):
         folder.chain(2)
 
@@ -306,6 +307,8 @@ def test_sizes_of_files(folder):
     with folder.lock():
         add(folder, None, table("a", True))
     path = folder.file_path(1, "table-a")
+    with open(path, "wb") as file:
+        file.write(b"abc")
     folder.check_size(path, FileEntry("table-a", 3, 0))
     for size, message in (
         (4, "is truncated at byte 3: must have 4 bytes, got 3"),

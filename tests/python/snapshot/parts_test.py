@@ -196,21 +196,12 @@ def test_each_part_is_a_file_and_all_share_one_manifest(path):
     assert min(file.rows for file in found.files) > 0
     line = pathlib.Path(info.path, "MANIFEST").read_bytes().split(b"\n")[0]
     fields = json.loads(line)
-    assert fields["format"] == 3
     assert [(t["part"], t["parts"]) for t in fields["tables"]] == [
         (0, 1),
         (0, 3),
         (1, 3),
         (2, 3),
     ]
-
-
-def test_a_plain_table_is_written_as_before_there_were_parts(path):
-    info = snapshot.save(path, st.table())
-    line = pathlib.Path(info.path, "MANIFEST").read_bytes().split(b"\n")[0]
-    fields = json.loads(line)
-    assert fields["format"] == 2
-    assert "part" not in fields["tables"][0]
 
 
 def part_path(path, version, part):

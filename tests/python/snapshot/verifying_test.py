@@ -5,8 +5,10 @@ import os
 import numpy as np
 import pytest
 import snapshot_tables as st
+import tensorflow as tf
 
 from lodestar import snapshot
+from lodestar.ops import snapshot_ops
 from lodestar.snapshot import verifying
 from lodestar.snapshot.folder import SnapshotFolder
 
@@ -146,3 +148,17 @@ def test_a_list_omits_versions_removed_concurrently(path, monkeypatch):
 
     monkeypatch.setattr(SnapshotFolder, "manifest", manifest_late)
     assert [info.version for info in snapshot.versions(path)] == [2]
+
+
+def test_a_file_that_cannot_be_read_is_not_damaged(path, monkeypatch):
+    def fail(path):
+        raise tf.errors.InternalError(None, None, f"cannot read '{path}'")
+
+    monkeypatch.setattr(snapshot_ops, "verify_file", fail)
+    for call in (snapshot.verify, snapshot.compact):
+        with pytest.raises(tf.errors.InternalError, match="table-00000"):
+            call(path)
+    # The merged version is written, and nothing is removed.
+    assert [i.version for i in snapshot.versions(path)] == [1, 2, 3]
+    monkeypatch.undo()
+    assert snapshot.verify(path).version == 3

@@ -36,24 +36,21 @@ bool IsUnused(const std::shared_ptr<FollowedContent>& content) {
                      [](const auto& table) { return IsOnly(table); });
 }
 
-// Returns whether memory or the file system may recover from an error without a
-// change of the files.
-bool IsTransient(const Status& status) {
-  return status.code() == StatusCode::kResourceExhausted ||
-         status.code() == StatusCode::kPermissionDenied ||
-         status.code() == StatusCode::kInternal;
+// Returns whether an error is about what the files contain, and so remains
+// until they change. All others may be those of memory or of the file system.
+bool IsAboutContent(const Status& status) {
+  return status.code() == StatusCode::kDataLoss ||
+         status.code() == StatusCode::kInvalidArgument ||
+         status.code() == StatusCode::kFailedPrecondition ||
+         status.code() == StatusCode::kUnimplemented;
 }
 
 // Returns the position of the version of `served` in a chain, or its size.
-size_t PositionOf(const Manifest& served, const std::vector<Manifest>& chain) {
-  for (size_t at = 0; at < chain.size(); ++at) {
-    const Manifest& manifest = chain[at];
-    if (manifest.root == served.root && (manifest.version == served.version ||
-                                         manifest.same_as == served.version)) {
-      return at;
-    }
-  }
-  return chain.size();
+size_t PositionOf(const Manifest& served, const ManifestChain& chain) {
+  const auto found = std::find_if(
+      chain.begin(), chain.end(),
+      [&](const auto& manifest) { return manifest->Equals(served.id); });
+  return found - chain.begin();
 }
 
 // Returns whether a version only has changes of each table of the model.
@@ -69,7 +66,7 @@ bool IsDelta(const Manifest& manifest, const FollowingModel& model) {
 // Returns InvalidArgument unless the version has the model's tables and schema.
 Status CheckTables(const Manifest& manifest, const FollowingModel& model,
                    const SnapshotFolder& folder) {
-  const std::string path = folder.VersionPath(manifest.version);
+  const std::string path = folder.VersionPath(manifest.id.version);
   for (const FollowingModel::Table& table : model.tables) {
     const std::vector<const ManifestTable*> parts =
         manifest.PartsOf(table.name);
@@ -178,7 +175,7 @@ Status ReadWeights(const Manifest& manifest, const FollowingModel& model,
     }
     if (!arrays.empty()) break;
   }
-  const std::string path = folder.VersionPath(manifest.version);
+  const std::string path = folder.VersionPath(manifest.id.version);
   const std::vector<std::string> matches = MatchWeights(paths, model);
   for (size_t w = 0; w < matches.size(); ++w) {
     const FollowingModel::Weight& weight = model.weights[w];
@@ -291,7 +288,7 @@ Status ReadIdTables(const Manifest& manifest, const FollowingModel& model,
                         std::map<std::string, SavedArray>* arrays) {
     return ReadArrays(folder, manifest, StrCat("id_table/", name, "/"), arrays);
   };
-  const std::string path = folder.VersionPath(manifest.version);
+  const std::string path = folder.VersionPath(manifest.id.version);
   for (const FollowingModel::Vocabulary& vocabulary : model.vocabularies) {
     std::map<std::string, SavedArray> arrays;
     LODESTAR_RETURN_IF_ERROR(read(vocabulary.name, &arrays));
@@ -346,7 +343,7 @@ FollowerStats SnapshotFollower::stats() const {
   MutexLock lock(&mutex_);
   FollowerStats stats = stats_;
   if (serving_ != nullptr) {
-    stats.version = serving_->manifest.version;
+    stats.version = serving_->manifest.id.version;
     stats.step = serving_->manifest.step;
     stats.time = serving_->manifest.time;
     stats.seconds_since_update =
@@ -355,22 +352,28 @@ FollowerStats SnapshotFollower::stats() const {
   return stats;
 }
 
-std::string SnapshotFollower::StampOf(
-    const std::vector<int64_t>& versions) const {
+std::string SnapshotFollower::StampOf(const std::set<int64_t>& versions) const {
   std::string stamp;
   for (const int64_t version : versions) stamp += folder_.StampOf(version);
   return stamp;
 }
 
 void SnapshotFollower::Refresh(const FollowingModel& model,
-                               const ParallelFor* parallel) {
+                               const ParallelFor* parallel,
+                               const Install& install) {
   MutexLock refresh(&refresh_mutex_);
   std::vector<int64_t> versions;
   const Status listed = folder_.ListVersions(&versions);
+  if (!listed.ok()) {
+    MutexLock lock(&mutex_);
+    stats_.last_error = listed.message();
+    return;
+  }
+  const int64_t last_known = LastKnown(versions);
   int64_t failures = 0;
   std::map<int64_t, Refusal> refusals;
-  for (auto version = versions.rbegin(); version != versions.rend();
-       ++version) {
+  for (auto version = versions.rbegin();
+       version != versions.rend() && *version > last_known; ++version) {
     const auto known = refusals_.find(*version);
     if (known != refusals_.end() && !known->second.stamp.empty() &&
         known->second.stamp == StampOf(known->second.read)) {
@@ -378,16 +381,18 @@ void SnapshotFollower::Refresh(const FollowingModel& model,
       continue;
     }
     Refusal refusal;
-    bool done = false;
     Status status;
     try {
-      status = TryVersion(*version, model, parallel, &refusal, &done);
+      status = TryVersion(*version, model, parallel, install, &refusal);
     } catch (const std::bad_alloc&) {
       status =
           ResourceExhausted(folder_.VersionPath(*version), ": memory ran out.");
     }
-    if (done) break;
-    if (IsTransient(status)) refusal.stamp.clear();
+    if (status.ok()) break;
+    // Files that changed meanwhile may be right now.
+    if (!IsAboutContent(status) || refusal.stamp != StampOf(refusal.read)) {
+      refusal.stamp.clear();
+    }
     refusal.error = status.message();
     refusals.emplace(*version, std::move(refusal));
     ++failures;
@@ -395,78 +400,86 @@ void SnapshotFollower::Refresh(const FollowingModel& model,
   refusals_ = std::move(refusals);
   MutexLock lock(&mutex_);
   stats_.failures += failures;
-  stats_.last_error = listed.message();
-  if (!refusals_.empty()) stats_.last_error = refusals_.rbegin()->second.error;
+  stats_.last_error =
+      refusals_.empty() ? std::string() : refusals_.rbegin()->second.error;
+}
+
+int64_t SnapshotFollower::LastKnown(
+    const std::vector<int64_t>& versions) const {
+  const std::shared_ptr<FollowedContent> served = serving();
+  if (served == nullptr) return 0;
+  const VersionId& id = served->manifest.id;
+  // The newest version is never removed for newer ones.
+  if (!versions.empty() && versions.back() < id.version) return 0;
+  if (!std::binary_search(versions.begin(), versions.end(), id.version)) {
+    return id.version;
+  }
+  std::shared_ptr<const Manifest> manifest;
+  const Status status = folder_.ReadManifest(id.version, &manifest);
+  return status.ok() && !(manifest->id == id) ? 0 : id.version;
 }
 
 Status SnapshotFollower::TryVersion(int64_t version,
                                     const FollowingModel& model,
                                     const ParallelFor* parallel,
-                                    Refusal* refusal, bool* done) {
+                                    const Install& install, Refusal* refusal) {
   const std::shared_ptr<FollowedContent> served = serving();
   refusal->read = {version};
   refusal->stamp = StampOf(refusal->read);
-  if (served != nullptr && served->manifest.version == version &&
-      refusal->stamp == stamp_) {
-    *done = true;
-    return Status();
+  ManifestChain chain;
+  Status status = folder_.ReadChain(version, &chain);
+  for (const auto& link : chain) {
+    if (link == nullptr) continue;
+    refusal->read.insert(link->id.version);
+    if (link->parent.version != 0) {
+      refusal->read.insert(link->parent.version);
+    }
   }
-  Manifest manifest;
-  LODESTAR_RETURN_IF_ERROR(folder_.ReadManifest(version, &manifest));
-  // Another root belongs to another folder, which has replaced the served one.
-  if (served != nullptr && served->manifest.root == manifest.root &&
-      version <= served->manifest.version) {
-    if (served->manifest.version == version) stamp_ = refusal->stamp;
-    *done = true;
-    return Status();
-  }
-  const std::string stamp = refusal->stamp;
-  Chain chain;
-  LODESTAR_RETURN_IF_ERROR(folder_.ReadChain(version, &chain));
-  refusal->read.clear();
-  for (const Manifest& link : chain) refusal->read.push_back(link.version);
   refusal->stamp = StampOf(refusal->read);
-  FollowedContent content;
+  // Again, because a file may have changed before the stamp was taken.
+  if (!status.ok()) status = folder_.ReadChain(version, &chain);
+  LODESTAR_RETURN_IF_ERROR(status);
+  auto content = std::make_shared<FollowedContent>();
   bool full = false;
   const bool is_new = served == nullptr ||
                       PositionOf(served->manifest, chain) != chain.size() - 1;
   if (is_new) {
-    LODESTAR_RETURN_IF_ERROR(Load(chain, model, parallel, &content, &full));
+    LODESTAR_RETURN_IF_ERROR(
+        Load(chain, model, parallel, content.get(), &full));
   } else {
-    content = *served;  // Compaction made a version of equal content.
+    *content = *served;  // Compaction made a version of equal content.
   }
-  content.manifest = std::move(chain.back());
+  content->manifest = *chain.back();
+  if (install != nullptr) LODESTAR_RETURN_IF_ERROR(install(*content));
   Publish(std::move(content), is_new, full);
-  stamp_ = stamp;
-  *done = true;
   return Status();
 }
 
-void SnapshotFollower::Publish(FollowedContent content, bool is_new,
-                               bool full) {
-  auto served = std::make_shared<FollowedContent>(std::move(content));
+void SnapshotFollower::Publish(std::shared_ptr<FollowedContent> content,
+                               bool is_new, bool full) {
   MutexLock lock(&mutex_);
-  serving_.swap(served);
+  serving_.swap(content);
   if (!is_new) return;
-  idle_ = std::move(served);
+  idle_ = std::move(content);
   updated_ = Clock::now();
   ++stats_.updates;
   if (full) ++stats_.full_updates;
 }
 
-Status SnapshotFollower::Load(const Chain& chain, const FollowingModel& model,
+Status SnapshotFollower::Load(const ManifestChain& chain,
+                              const FollowingModel& model,
                               const ParallelFor* parallel,
                               FollowedContent* content, bool* full) {
-  LODESTAR_RETURN_IF_ERROR(CheckTables(chain.back(), model, folder_));
+  LODESTAR_RETURN_IF_ERROR(CheckTables(*chain.back(), model, folder_));
   LODESTAR_RETURN_IF_ERROR(
-      ReadWeights(chain.back(), model, folder_, &content->weights));
+      ReadWeights(*chain.back(), model, folder_, &content->weights));
   LODESTAR_RETURN_IF_ERROR(
-      ReadIdTables(chain.back(), model, folder_, serving().get(), content));
+      ReadIdTables(*chain.back(), model, folder_, serving().get(), content));
   if (idle_ != nullptr && IsUnused(idle_)) {
     const size_t first = PositionOf(idle_->manifest, chain) + 1;
     if (first <= chain.size() &&
         std::all_of(chain.begin() + static_cast<int64_t>(first), chain.end(),
-                    [&](const Manifest& m) { return IsDelta(m, model); })) {
+                    [&](const auto& m) { return IsDelta(*m, model); })) {
       return ApplyDeltas(chain, first, model, content);
     }
   }
@@ -476,7 +489,7 @@ Status SnapshotFollower::Load(const Chain& chain, const FollowingModel& model,
   return ReadWhole(chain, model, parallel, content);
 }
 
-Status SnapshotFollower::ApplyDeltas(const Chain& chain, size_t first,
+Status SnapshotFollower::ApplyDeltas(const ManifestChain& chain, size_t first,
                                      const FollowingModel& model,
                                      FollowedContent* content) {
   // After an error the tables may have some of the changes, so they are
@@ -486,14 +499,14 @@ Status SnapshotFollower::ApplyDeltas(const Chain& chain, size_t first,
   for (size_t at = first; at < chain.size(); ++at) {
     std::vector<std::unique_ptr<SnapshotDelta>> deltas(model.tables.size());
     for (size_t t = 0; t < model.tables.size(); ++t) {
-      std::vector<std::string> paths;
+      std::vector<ListedFile> files;
       for (const ManifestTable* part :
-           chain[at].PartsOf(model.tables[t].name)) {
+           chain[at]->PartsOf(model.tables[t].name)) {
         LODESTAR_RETURN_IF_ERROR(
-            folder_.CheckFile(chain[at], *part, &paths.emplace_back()));
+            folder_.CheckFile(*chain[at], *part, &files.emplace_back()));
       }
       LODESTAR_RETURN_IF_ERROR(
-          SnapshotDelta::Open(paths, TablePart(), idle->tables[t].get(),
+          SnapshotDelta::Open(files, TablePart(), idle->tables[t].get(),
                               ServingOptions(), Execution(), &deltas[t]));
     }
     for (const auto& delta : deltas) {
@@ -505,7 +518,7 @@ Status SnapshotFollower::ApplyDeltas(const Chain& chain, size_t first,
   return Status();
 }
 
-Status SnapshotFollower::ReadWhole(const Chain& chain,
+Status SnapshotFollower::ReadWhole(const ManifestChain& chain,
                                    const FollowingModel& model,
                                    const ParallelFor* parallel,
                                    FollowedContent* content) const {
@@ -516,7 +529,7 @@ Status SnapshotFollower::ReadWhole(const Chain& chain,
     for (PartFiles& part : files) {
       saved.push_back({{static_cast<uint32_t>(part.part),
                         static_cast<uint32_t>(part.parts)},
-                       std::move(part.paths)});
+                       std::move(part.files)});
     }
     std::unique_ptr<Table> restored;
     LODESTAR_RETURN_IF_ERROR(RestoreTable(saved, TablePart(), *table.like,

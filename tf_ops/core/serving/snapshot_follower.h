@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,11 +90,18 @@ class SnapshotFollower {
  public:
   explicit SnapshotFollower(std::string folder) : folder_(std::move(folder)) {}
 
+  // Makes the content of a new version visible to calls. After an error, the
+  // version is not served.
+  using Install = std::function<Status(const FollowedContent&)>;
+
   // Loads the newest version that can be loaded, if it is newer than the
-  // current one. Damaged versions and those of other models are skipped, and
-  // not read again until a file of theirs changes. Thread-safe; calls wait for
-  // each other.
-  void Refresh(const FollowingModel& model, const ParallelFor* parallel);
+  // current one. If the current one was removed or replaced and there is no
+  // newer one, the folder was set back, and older versions are loaded, too.
+  // Damaged versions and those of other models are skipped, and not read again
+  // until a file of theirs changes. Versions that could not be read or
+  // installed are tried again. Thread-safe; calls wait for each other.
+  void Refresh(const FollowingModel& model, const ParallelFor* parallel,
+               const Install& install = nullptr);
   // Returns the newest loaded content; null before the first. Its tables may
   // change once no pointer to it or to one of them is left.
   std::shared_ptr<const FollowedContent> current() const { return serving(); }
@@ -100,38 +109,38 @@ class SnapshotFollower {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Chain = std::vector<Manifest>;
   // A version that could not be loaded.
   struct Refusal {
-    std::vector<int64_t> read;  // versions whose files were read
-    std::string stamp;          // of these files; empty: to be tried again
+    std::set<int64_t> read;  // versions whose files were read
+    std::string stamp;       // of these files; empty: to be tried again
     std::string error;
   };
 
-  // Sets *done if no older version need be tried.
-  Status TryVersion(int64_t version, const FollowingModel& model,
-                    const ParallelFor* parallel, Refusal* refusal, bool* done)
+  // Returns the newest version that is not to be loaded: the served one, or 0
+  // if the folder was set back.
+  int64_t LastKnown(const std::vector<int64_t>& versions) const
       LODESTAR_REQUIRES(refresh_mutex_);
-  Status Load(const Chain& chain, const FollowingModel& model,
+  Status TryVersion(int64_t version, const FollowingModel& model,
+                    const ParallelFor* parallel, const Install& install,
+                    Refusal* refusal) LODESTAR_REQUIRES(refresh_mutex_);
+  Status Load(const ManifestChain& chain, const FollowingModel& model,
               const ParallelFor* parallel, FollowedContent* content, bool* full)
       LODESTAR_REQUIRES(refresh_mutex_);
   // Moves the tables out of idle_ and applies the versions after it.
-  Status ApplyDeltas(const Chain& chain, size_t first,
+  Status ApplyDeltas(const ManifestChain& chain, size_t first,
                      const FollowingModel& model, FollowedContent* content)
       LODESTAR_REQUIRES(refresh_mutex_);
-  Status ReadWhole(const Chain& chain, const FollowingModel& model,
+  Status ReadWhole(const ManifestChain& chain, const FollowingModel& model,
                    const ParallelFor* parallel, FollowedContent* content) const;
   std::shared_ptr<FollowedContent> serving() const;
-  void Publish(FollowedContent content, bool is_new, bool full)
+  void Publish(std::shared_ptr<FollowedContent> content, bool is_new, bool full)
       LODESTAR_REQUIRES(refresh_mutex_);
-  std::string StampOf(const std::vector<int64_t>& versions) const;
+  std::string StampOf(const std::set<int64_t>& versions) const;
 
   const SnapshotFolder folder_;
   // Held by one Refresh at a time; taken before mutex_.
   Mutex refresh_mutex_;
   std::map<int64_t, Refusal> refusals_ LODESTAR_GUARDED_BY(refresh_mutex_);
-  // Of the served version.
-  std::string stamp_ LODESTAR_GUARDED_BY(refresh_mutex_);
   // What was served before.
   std::shared_ptr<FollowedContent> idle_ LODESTAR_GUARDED_BY(refresh_mutex_);
 

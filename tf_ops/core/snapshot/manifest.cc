@@ -11,19 +11,19 @@
 namespace lodestar {
 namespace {
 
-constexpr int64_t kFormat = 3;
+constexpr int64_t kFormat = 4;
 constexpr int64_t kMaxDim = int64_t{1} << 16;
 constexpr int64_t kMaxParts = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 constexpr char kName[] = "MANIFEST";
-constexpr int64_t kRootDigits = 32;
+constexpr int64_t kMarkDigits = 32;
 
 bool IsHex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-bool IsId(std::string_view text) {
-  return static_cast<int64_t>(text.size()) == kRootDigits && IsHex(text);
+bool IsMark(std::string_view text) {
+  return static_cast<int64_t>(text.size()) == kMarkDigits && IsHex(text);
 }
 
 // A plain name of a file. A path might lead out of the version's folder.
@@ -38,233 +38,335 @@ bool IsFileName(std::string_view name) {
          });
 }
 
-// Reads the members of an object. Keeps the first error.
-class Fields {
- public:
-  Fields(const JsonValue& object, std::string_view what) : object_(object) {
-    if (object.kind != JsonValue::Kind::kObject) {
-      Fail(StrCat(what, " must be an object"));
-    }
-  }
-
-  int64_t Integer(std::string_view name, int64_t low,
-                  int64_t high = kMaxInt64) {
-    const JsonValue* const found = Find(name);
-    int64_t value = 0;
-    if (found == nullptr) return 0;
-    if (!found->ReadInteger(&value) || value < low || value > high) {
-      FailField(name, StrCat("an integer in [", low, ", ", high, "]"));
-    }
-    return value;
-  }
-  // 0 if null.
-  int64_t Version(std::string_view name) {
-    const JsonValue* const found = Find(name);
-    if (found == nullptr || found->kind == JsonValue::Kind::kNull) return 0;
-    return Integer(name, 1);
-  }
-  bool Bool(std::string_view name) {
-    const JsonValue* const found = Find(name, JsonValue::Kind::kBool,  //
-                                        "true or false");
-    return found != nullptr && found->boolean;
-  }
-  std::string Text(std::string_view name) {
-    const JsonValue* const found =
-        Find(name, JsonValue::Kind::kString, "a string");
-    return found == nullptr ? std::string() : found->text;
-  }
-  template <typename Accepts>
-  std::string Text(std::string_view name, const Accepts& accepts,
-                   std::string_view wanted) {
-    std::string text = Text(name);
-    if (!accepts(text)) FailField(name, wanted);
-    return text;
-  }
-  const std::vector<JsonValue>& List(std::string_view name) {
-    const JsonValue* const found =
-        Find(name, JsonValue::Kind::kArray, "a list");
-    return found == nullptr ? no_items_ : found->items;
-  }
-
-  void Fail(std::string message) {
-    if (status_.ok()) status_ = InvalidArgument(message);
-  }
-  void FailField(std::string_view name, std::string_view wanted) {
-    Fail(StrCat("`", name, "` must be ", wanted));
-  }
-  const Status& status() const { return status_; }
-
- private:
-  const JsonValue* Find(std::string_view name) {
-    const JsonValue* const found = object_.Find(name);
-    if (found == nullptr) Fail(StrCat("has no `", name, "`"));
-    return found;
-  }
-  const JsonValue* Find(std::string_view name, JsonValue::Kind kind,
-                        std::string_view wanted) {
-    const JsonValue* const found = Find(name);
-    if (found == nullptr || found->kind == kind) return found;
-    FailField(name, wanted);
-    return nullptr;
-  }
-
-  const JsonValue& object_;
-  const std::vector<JsonValue> no_items_;
-  Status status_;
+// A required member of an object that describes a T. read(json, name, out)
+// reads the value of the member `name`.
+template <typename T>
+struct Field {
+  std::string_view name;
+  Status (*read)(JsonReader* json, std::string_view name, T* out);
 };
 
-void ReadFile(Fields* fields, ManifestFile* file) {
-  file->file = fields->Text("file", IsFileName, "the plain name of a file");
-  file->bytes = fields->Integer("bytes", 0);
-  file->crc32c = static_cast<uint32_t>(
-      fields->Integer("crc32c", 0, std::numeric_limits<uint32_t>::max()));
-}
-
-Status ReadTable(const JsonValue& value, int64_t format, ManifestTable* table) {
-  const auto is_dtype = [](const std::string& dtype) {
-    return dtype == "float32" || dtype == "float64" || dtype == "float16" ||
-           dtype == "bfloat16";
-  };
-  const auto is_name = [](const std::string& name) { return !name.empty(); };
-  Fields fields(value, "a table");
-  ReadFile(&fields, table);
-  table->name = fields.Text("name", is_name, "a name");
-  table->whole = fields.Bool("whole");
-  table->dim = fields.Integer("dim", 1, kMaxDim);
-  table->dtype = fields.Text("dtype", is_dtype, "a dtype of rows");
-  if (format >= 3) {
-    table->part = fields.Integer("part", 0, kMaxParts);
-    table->parts = fields.Integer("parts", 1, kMaxParts);
+// Reads an object; skips members that are not in `fields`.
+template <typename T, size_t kSize>
+Status ReadRecord(JsonReader* json, std::string_view what,
+                  const Field<T> (&fields)[kSize], T* out) {
+  if (json->Peek() != JsonReader::Kind::kObject) {
+    return InvalidArgument(what, " must be an object");
   }
-  return fields.status();
-}
-
-Status ReadBlob(const JsonValue& value, ManifestBlob* blob) {
-  const auto is_text = [](const std::string& text) { return !text.empty(); };
-  Fields fields(value, "a blob");
-  blob->name = fields.Text("name", is_text, "a name");
-  blob->file = fields.Text("file", IsFileName, "the plain name of a file");
-  blob->offset = fields.Integer("offset", 0);
-  blob->bytes = fields.Integer("bytes", 1);
-  blob->dtype = fields.Text("dtype", is_text, "a dtype");
-  for (const JsonValue& item : fields.List("shape")) {
-    int64_t size = 0;
-    if (!item.ReadInteger(&size) || size < 0) {
-      fields.FailField("shape", "a list of sizes");
+  bool seen[kSize] = {};
+  LODESTAR_RETURN_IF_ERROR(json->ReadObject([&](std::string_view name) {
+    for (size_t f = 0; f < kSize; ++f) {
+      if (fields[f].name != name) continue;
+      if (seen[f]) {
+        return InvalidArgument("the name '", name, "' occurs a second time");
+      }
+      seen[f] = true;
+      return fields[f].read(json, name, out);
     }
-    blob->shape.push_back(size);
+    return json->Skip();
+  }));
+  for (size_t f = 0; f < kSize; ++f) {
+    if (!seen[f]) return InvalidArgument("has no `", fields[f].name, "`");
   }
-  return fields.status();
+  return Status();
 }
 
-Status CheckUnique(const char* what, std::vector<std::string> names) {
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice == names.end()) return Status();
+Status MustBe(std::string_view name, std::string_view wanted) {
+  return InvalidArgument("`", name, "` must be ", wanted);
+}
+
+Status ReadInteger(JsonReader* json, std::string_view name, int64_t low,
+                   int64_t high, int64_t* value) {
+  bool is_integer = json->Peek() == JsonReader::Kind::kNumber;
+  if (is_integer) {
+    LODESTAR_RETURN_IF_ERROR(json->ReadNumber(value, &is_integer));
+  }
+  if (is_integer && low <= *value && *value <= high) return Status();
+  return MustBe(name, StrCat("an integer in [", low, ", ", high, "]"));
+}
+
+Status ReadSize(JsonReader* json, std::string_view name, int64_t* value) {
+  return ReadInteger(json, name, 0, kMaxInt64, value);
+}
+
+Status ReadFlag(JsonReader* json, std::string_view name, bool* value) {
+  if (json->Peek() != JsonReader::Kind::kBool) {
+    return MustBe(name, "true or false");
+  }
+  return json->ReadBool(value);
+}
+
+Status ReadText(JsonReader* json, std::string_view name, std::string* value,
+                bool (*accepts)(std::string_view), std::string_view wanted) {
+  if (json->Peek() != JsonReader::Kind::kString) {
+    return MustBe(name, "a string");
+  }
+  LODESTAR_RETURN_IF_ERROR(json->ReadString(value));
+  return accepts(*value) ? Status() : MustBe(name, wanted);
+}
+
+Status ReadAnyText(JsonReader* json, std::string_view name,
+                   std::string* value) {
+  return ReadText(json, name, value, [](std::string_view) { return true; }, "");
+}
+
+Status ReadName(JsonReader* json, std::string_view name, std::string* value) {
+  return ReadText(
+      json, name, value, [](std::string_view text) { return !text.empty(); },
+      "a name");
+}
+
+Status ReadFileName(JsonReader* json, std::string_view name,
+                    std::string* value) {
+  return ReadText(json, name, value, IsFileName, "the plain name of a file");
+}
+
+Status ReadMark(JsonReader* json, std::string_view name, std::string* value) {
+  return ReadText(json, name, value, IsMark, "32 hex digits");
+}
+
+Status ReadVersion(JsonReader* json, std::string_view name, int64_t* value) {
+  return ReadInteger(json, name, 1, kMaxInt64, value);
+}
+
+Status ReadCrc(JsonReader* json, std::string_view name, uint32_t* value) {
+  int64_t number = 0;
+  LODESTAR_RETURN_IF_ERROR(ReadInteger(
+      json, name, 0, std::numeric_limits<uint32_t>::max(), &number));
+  *value = static_cast<uint32_t>(number);
+  return Status();
+}
+
+// Calls read_item() for each item of a list.
+template <typename Fn>
+Status ReadList(JsonReader* json, std::string_view name, const Fn& read_item) {
+  if (json->Peek() != JsonReader::Kind::kArray) return MustBe(name, "a list");
+  return json->ReadArray(read_item);
+}
+
+template <typename T, size_t kSize>
+Status ReadRecords(JsonReader* json, std::string_view name,
+                   std::string_view what, const Field<T> (&fields)[kSize],
+                   std::vector<T>* records) {
+  return ReadList(json, name, [&] {
+    return ReadRecord(json, what, fields, &records->emplace_back());
+  });
+}
+
+// A version, or null for none.
+constexpr Field<VersionId> kVersionFields[] = {
+    {"version", [](auto* json, auto name,
+                   auto* id) { return ReadVersion(json, name, &id->version); }},
+    {"mark", [](auto* json, auto name,
+                auto* id) { return ReadMark(json, name, &id->mark); }},
+};
+Status ReadOther(JsonReader* json, std::string_view name, VersionId* id) {
+  if (json->Peek() == JsonReader::Kind::kNull) return json->ReadNull();
+  return ReadRecord(json, StrCat("`", name, "`"), kVersionFields, id);
+}
+
+constexpr Field<ManifestFile> kFileFields[] = {
+    {"file", [](auto* json, auto name,
+                auto* out) { return ReadFileName(json, name, &out->file); }},
+    {"bytes", [](auto* json, auto name,
+                 auto* out) { return ReadSize(json, name, &out->bytes); }},
+    {"crc32c", [](auto* json, auto name,
+                  auto* out) { return ReadCrc(json, name, &out->crc32c); }},
+};
+
+bool IsDtype(std::string_view dtype) {
+  return dtype == "float32" || dtype == "float64" || dtype == "float16" ||
+         dtype == "bfloat16";
+}
+
+constexpr Field<ManifestTable> kTableFields[] = {
+    {"file", [](auto* json, auto name,
+                auto* out) { return ReadFileName(json, name, &out->file); }},
+    {"bytes", [](auto* json, auto name,
+                 auto* out) { return ReadSize(json, name, &out->bytes); }},
+    {"crc32c", [](auto* json, auto name,
+                  auto* out) { return ReadCrc(json, name, &out->crc32c); }},
+    {"name", [](auto* json, auto name,
+                auto* out) { return ReadName(json, name, &out->name); }},
+    {"whole", [](auto* json, auto name,
+                 auto* out) { return ReadFlag(json, name, &out->whole); }},
+    {"dim",
+     [](auto* json, auto name, auto* out) {
+       return ReadInteger(json, name, 1, kMaxDim, &out->dim);
+     }},
+    {"dtype",
+     [](auto* json, auto name, auto* out) {
+       return ReadText(json, name, &out->dtype, IsDtype, "a dtype of rows");
+     }},
+    {"rows", [](auto* json, auto name,
+                auto* out) { return ReadSize(json, name, &out->rows); }},
+    {"removed", [](auto* json, auto name,
+                   auto* out) { return ReadSize(json, name, &out->removed); }},
+    {"part",
+     [](auto* json, auto name, auto* out) {
+       return ReadInteger(json, name, 0, kMaxParts, &out->part);
+     }},
+    {"parts",
+     [](auto* json, auto name, auto* out) {
+       return ReadInteger(json, name, 1, kMaxParts, &out->parts);
+     }},
+};
+
+constexpr Field<ManifestBlob> kBlobFields[] = {
+    {"name", [](auto* json, auto name,
+                auto* out) { return ReadName(json, name, &out->name); }},
+    {"file", [](auto* json, auto name,
+                auto* out) { return ReadFileName(json, name, &out->file); }},
+    {"offset", [](auto* json, auto name,
+                  auto* out) { return ReadSize(json, name, &out->offset); }},
+    {"bytes",
+     [](auto* json, auto name, auto* out) {
+       return ReadInteger(json, name, 1, kMaxInt64, &out->bytes);
+     }},
+    {"dtype", [](auto* json, auto name,
+                 auto* out) { return ReadName(json, name, &out->dtype); }},
+    {"shape",
+     [](auto* json, auto name, auto* out) {
+       return ReadList(json, name, [&] {
+         return ReadSize(json, name, &out->shape.emplace_back());
+       });
+     }},
+};
+
+struct ParsedManifest {
+  Manifest manifest;
+  std::string kind;
+};
+
+constexpr Field<ParsedManifest> kManifestFields[] = {
+    {"format",
+     [](auto* json, auto name, ParsedManifest*) {
+       int64_t format = 0;
+       LODESTAR_RETURN_IF_ERROR(ReadVersion(json, name, &format));
+       if (format == kFormat) return Status();
+       return Status(
+           StatusCode::kUnimplemented,
+           StrCat("has format ", format, ", but this op library reads format ",
+                  kFormat, ". Use the Lodestar that wrote it."));
+     }},
+    {"version",
+     [](auto* json, auto name, auto* out) {
+       return ReadVersion(json, name, &out->manifest.id.version);
+     }},
+    {"mark",
+     [](auto* json, auto name, auto* out) {
+       return ReadMark(json, name, &out->manifest.id.mark);
+     }},
+    {"parent",
+     [](auto* json, auto name, auto* out) {
+       return ReadOther(json, name, &out->manifest.parent);
+     }},
+    {"same_as",
+     [](auto* json, auto name, auto* out) {
+       return ReadOther(json, name, &out->manifest.same_as);
+     }},
+    {"kind",
+     [](auto* json, auto name, auto* out) {
+       return ReadText(
+           json, name, &out->kind,
+           [](std::string_view kind) {
+             return kind == "full" || kind == "delta";
+           },
+           "'full' or 'delta'");
+     }},
+    {"step",
+     [](auto* json, auto name, auto* out) {
+       return ReadInteger(json, name, std::numeric_limits<int64_t>::min(),
+                          kMaxInt64, &out->manifest.step);
+     }},
+    {"time",
+     [](auto* json, auto name, auto* out) {
+       return ReadAnyText(json, name, &out->manifest.time);
+     }},
+    {"tables",
+     [](auto* json, auto name, auto* out) {
+       return ReadRecords(json, name, "a table", kTableFields,
+                          &out->manifest.tables);
+     }},
+    {"blobs",
+     [](auto* json, auto name, auto* out) {
+       return ReadRecords(json, name, "a blob", kBlobFields,
+                          &out->manifest.blobs);
+     }},
+    {"files",
+     [](auto* json, auto name, auto* out) {
+       return ReadRecords(json, name, "a file", kFileFields,
+                          &out->manifest.files);
+     }},
+};
+
+// Sorts the names and returns InvalidArgument if one occurs twice.
+Status CheckUnique(const char* what, std::vector<std::string_view>* names) {
+  std::sort(names->begin(), names->end());
+  const auto twice = std::adjacent_find(names->begin(), names->end());
+  if (twice == names->end()) return Status();
   return InvalidArgument("has several entries of the ", what, " '", *twice,
                          "'");
 }
 
-Status CheckParts(const Manifest& manifest) {
-  for (const ManifestTable& table : manifest.tables) {
-    const std::vector<const ManifestTable*> parts =
-        manifest.PartsOf(table.name);
-    for (size_t part = 0; part < parts.size(); ++part) {
-      if (parts[part]->part != static_cast<int64_t>(part) ||
-          parts[part]->parts != static_cast<int64_t>(parts.size())) {
-        return InvalidArgument("the table '", table.name, "' must have the ",
-                               parts[0]->parts,
-                               " parts of its first file in order");
-      }
-      if (parts[part]->dim != table.dim || parts[part]->dtype != table.dtype) {
-        return InvalidArgument("the table '", table.name,
-                               "' has parts of different dims or dtypes");
-      }
+// Sets manifest->parts, and checks that each table has all of its parts.
+Status IndexParts(Manifest* manifest) {
+  const std::vector<ManifestTable>& tables = manifest->tables;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    std::vector<size_t>& parts = manifest->parts[tables[t].name];
+    const ManifestTable& first = parts.empty() ? tables[t] : tables[parts[0]];
+    if (tables[t].part != static_cast<int64_t>(parts.size()) ||
+        tables[t].parts != first.parts) {
+      return InvalidArgument("the table '", first.name, "' must have the ",
+                             first.parts,
+                             " parts of its first file once and "
+                             "in order");
     }
+    if (tables[t].dim != first.dim || tables[t].dtype != first.dtype) {
+      return InvalidArgument("the table '", first.name,
+                             "' has parts of different dims or dtypes");
+    }
+    parts.push_back(t);
+  }
+  for (const auto& [name, parts] : manifest->parts) {
+    if (static_cast<int64_t>(parts.size()) == tables[parts[0]].parts) continue;
+    return InvalidArgument("the table '", name, "' must have ",
+                           tables[parts[0]].parts, " parts, got ",
+                           parts.size());
   }
   return Status();
 }
 
 Status CheckConsistent(const Manifest& manifest, bool full) {
-  std::vector<std::string> tables;
-  std::vector<std::string> files;
-  std::vector<std::string> blobs;
+  std::vector<std::string_view> files;
+  for (const ManifestFile& file : manifest.files) files.push_back(file.file);
+  LODESTAR_RETURN_IF_ERROR(CheckUnique("file", &files));
+  std::vector<std::string_view> blobs;
+  for (const ManifestBlob& blob : manifest.blobs) {
+    blobs.push_back(blob.name);
+    if (!std::binary_search(files.begin(), files.end(), blob.file)) {
+      return InvalidArgument("the blob '", blob.name, "' is in '", blob.file,
+                             "', which is not in `files`");
+    }
+  }
+  LODESTAR_RETURN_IF_ERROR(CheckUnique("blob", &blobs));
   for (const ManifestTable& table : manifest.tables) {
-    if (table.part == 0) tables.push_back(table.name);
     files.push_back(table.file);
     if (full && !table.whole) {
       return InvalidArgument("`kind` is 'full', but the table '", table.name,
                              "' is not whole");
     }
   }
-  for (const ManifestFile& file : manifest.files) files.push_back(file.file);
-  for (const ManifestBlob& blob : manifest.blobs) {
-    blobs.push_back(blob.name);
-    if (manifest.FindFile(blob.file) == nullptr) {
-      return InvalidArgument("the blob '", blob.name, "' is in '", blob.file,
-                             "', which is not in `files`");
-    }
-  }
-  LODESTAR_RETURN_IF_ERROR(CheckUnique("table", std::move(tables)));
-  LODESTAR_RETURN_IF_ERROR(CheckUnique("file", std::move(files)));
-  LODESTAR_RETURN_IF_ERROR(CheckUnique("blob", std::move(blobs)));
-  LODESTAR_RETURN_IF_ERROR(CheckParts(manifest));
-  if (std::max(manifest.parent, manifest.same_as) >= manifest.version) {
+  LODESTAR_RETURN_IF_ERROR(CheckUnique("file", &files));
+  if (std::max(manifest.parent.version, manifest.same_as.version) >=
+      manifest.id.version) {
     return InvalidArgument("`parent` and `same_as` must be versions before ",
-                           manifest.version);
+                           manifest.id.version);
   }
-  if (full != (manifest.parent == 0)) {
+  if (full != (manifest.parent.version == 0)) {
     return InvalidArgument("`kind` and `parent` contradict each other");
   }
   return Status();
-}
-
-template <typename T, typename Read>
-Status ReadList(Fields* fields, const char* name, std::vector<T>* list,
-                const Read& read) {
-  for (const JsonValue& item : fields->List(name)) {
-    LODESTAR_RETURN_IF_ERROR(read(item, &list->emplace_back()));
-  }
-  return fields->status();
-}
-
-Status ReadManifest(const JsonValue& value, const std::string& path,
-                    Manifest* manifest) {
-  Fields fields(value, "the manifest");
-  const int64_t format = fields.Integer("format", 1);
-  LODESTAR_RETURN_IF_ERROR(fields.status());
-  if (format > kFormat) {
-    return Status(
-        StatusCode::kUnimplemented,
-        StrCat(path, ": has format ", format, ", but this op library reads ",
-               "formats up to ", kFormat, ". Use a later Lodestar."));
-  }
-  manifest->root = fields.Text("root", IsId, "32 hex digits");
-  manifest->version = fields.Integer("version", 1);
-  manifest->parent = fields.Version("parent");
-  manifest->same_as = fields.Version("same_as");
-  manifest->step = fields.Integer("step", std::numeric_limits<int64_t>::min());
-  manifest->time = fields.Text("time");
-  if (format >= 2) manifest->mark = fields.Text("mark", IsId, "32 hex digits");
-  const std::string kind = fields.Text(
-      "kind",
-      [](const auto& text) { return text == "full" || text == "delta"; },
-      "'full' or 'delta'");
-  LODESTAR_RETURN_IF_ERROR(
-      ReadList(&fields, "tables", &manifest->tables,
-               [&](const JsonValue& item, ManifestTable* table) {
-                 return ReadTable(item, format, table);
-               }));
-  LODESTAR_RETURN_IF_ERROR(
-      ReadList(&fields, "blobs", &manifest->blobs, ReadBlob));
-  LODESTAR_RETURN_IF_ERROR(
-      ReadList(&fields, "files", &manifest->files,
-               [](const JsonValue& item, ManifestFile* file) {
-                 Fields of_file(item, "a file");
-                 ReadFile(&of_file, file);
-                 return of_file.status();
-               }));
-  return CheckConsistent(*manifest, kind == "full");
 }
 
 template <typename T>
@@ -274,12 +376,12 @@ void AppendNumber(T number, std::string* out) {
 
 std::string MakeLabel(const Manifest& manifest, const std::string& name,
                       int64_t part, int64_t parts) {
-  if (manifest.mark.empty()) return "";
+  const std::string& mark = manifest.id.mark;
   std::string label;
-  AppendNumber(static_cast<uint64_t>(manifest.version), &label);
-  for (size_t i = 0; i < manifest.mark.size(); i += 2) {
+  AppendNumber(static_cast<uint64_t>(manifest.id.version), &label);
+  for (size_t i = 0; i < mark.size(); i += 2) {
     uint8_t byte = 0;
-    const char* const digits = manifest.mark.data() + i;
+    const char* const digits = mark.data() + i;
     std::from_chars(digits, digits + 2, byte, 16);
     AppendNumber(byte, &label);
   }
@@ -297,11 +399,11 @@ std::string MakeLabel(const Manifest& manifest, const std::string& name,
 
 std::vector<const ManifestTable*> Manifest::PartsOf(
     std::string_view name) const {
-  std::vector<const ManifestTable*> parts;
-  for (const ManifestTable& table : tables) {
-    if (table.name == name) parts.push_back(&table);
-  }
-  return parts;
+  std::vector<const ManifestTable*> found;
+  const auto of_table = parts.find(name);
+  if (of_table == parts.end()) return found;
+  for (const size_t index : of_table->second) found.push_back(&tables[index]);
+  return found;
 }
 
 const ManifestFile* Manifest::FindFile(std::string_view name) const {
@@ -339,12 +441,20 @@ Status ParseManifest(std::string_view content, const std::string& path,
     return DataLoss(path, ": bytes 0 to ", end, " do not have the checksum ",
                     checksum.substr(0, 8));
   }
-  *manifest = Manifest();
-  JsonValue value;
-  Status status = ParseJson(content.substr(0, end), &value);
-  if (status.ok()) status = ReadManifest(value, path, manifest);
-  if (status.code() != StatusCode::kInvalidArgument) return status;
-  return DataLoss(path, ": ", status.message());
+  JsonReader json(content.substr(0, end));
+  ParsedManifest parsed;
+  Status status = ReadRecord(&json, "the manifest", kManifestFields, &parsed);
+  if (status.ok()) status = json.End();
+  if (status.ok()) status = IndexParts(&parsed.manifest);
+  if (status.ok()) {
+    status = CheckConsistent(parsed.manifest, parsed.kind == "full");
+  }
+  if (status.code() == StatusCode::kInvalidArgument) {
+    return DataLoss(path, ": ", status.message());
+  }
+  LODESTAR_RETURN_IF_ERROR(Prefixed(status, path, ": "));
+  *manifest = std::move(parsed.manifest);
+  return Status();
 }
 
 }  // namespace lodestar

@@ -5,6 +5,8 @@
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_MANIFEST_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +14,17 @@
 #include "tf_ops/core/base/status.h"
 
 namespace lodestar {
+
+// Names a version. Its number may be used again once its folder is removed, but
+// its random mark is not.
+struct VersionId {
+  int64_t version = 0;  // 0: none
+  std::string mark;
+
+  bool operator==(const VersionId& other) const {
+    return version == other.version && mark == other.mark;
+  }
+};
 
 // A file of a version.
 struct ManifestFile {
@@ -26,6 +39,8 @@ struct ManifestTable : ManifestFile {
   bool whole = true;  // all rows, rather than those changed since the parent
   int64_t dim = 0;
   std::string dtype;
+  int64_t rows = 0;
+  int64_t removed = 0;
   int64_t part = 0;
   int64_t parts = 1;
 };
@@ -41,30 +56,34 @@ struct ManifestBlob {
 };
 
 struct Manifest {
-  std::string root;
-  std::string mark;  // empty in format 1
-  int64_t version = 0;
-  int64_t parent = 0;   // 0: none
-  int64_t same_as = 0;  // 0: none
+  VersionId id;
+  VersionId parent;   // that a delta was made on
+  VersionId same_as;  // that compaction made this version from
   int64_t step = 0;
   std::string time;
   std::vector<ManifestTable> tables;
   std::vector<ManifestBlob> blobs;
   std::vector<ManifestFile> files;
+  // Name of a table -> indices of its parts in `tables`, in order.
+  std::map<std::string, std::vector<size_t>, std::less<>> parts;
 
+  // Returns whether the version has the content of another one.
+  bool Equals(const VersionId& other) const {
+    return id == other || same_as == other;
+  }
   // Returns the files of a table, one per part and in order; empty without such
   // a table.
   std::vector<const ManifestTable*> PartsOf(std::string_view name) const;
   // Returns the file of `files` called `name`, or nullptr.
   const ManifestFile* FindFile(std::string_view name) const;
-  // Returns the labels of a table's file and of a file of blobs; empty in
-  // format 1.
+  // Returns the labels of a table's file and of a file of blobs.
   std::string LabelOf(const ManifestTable& table) const;
   std::string LabelOf(const ManifestFile& blobs) const;
 };
 
-// Parses the content of the file at `path`. Returns DataLoss if it is invalid,
-// and Unimplemented if a later version of the format wrote it.
+// Parses the content of the file at `path`, in time and memory linear in its
+// size. Returns DataLoss if it is invalid, and Unimplemented if it has another
+// format.
 Status ParseManifest(std::string_view content, const std::string& path,
                      Manifest* manifest);
 

@@ -85,11 +85,12 @@ EmbeddingRowsView AdmissionState::View() const {
   return view;
 }
 
-Status RestoredFile::Open(const std::string& path, const RowChecks& checks) {
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader_));
+Status RestoredFile::Open(const ListedFile& file, const RowChecks& checks) {
+  listed_ = file;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(file.path, &reader_));
   LODESTAR_RETURN_IF_ERROR(ReadTable(*reader_, &table_));
   return Prefixed(checks.CheckKind(table_.dim, table_.type, table_.shared_rows),
-                  "'", path, "': ");
+                  "'", file.path, "': ");
 }
 
 Status RestoredFile::ForEach(const RowChecks& checks,
@@ -135,6 +136,7 @@ Status RestoredFile::ForEach(const RowChecks& checks,
   };
   SnapshotScan scan(*reader_, /*payloads=*/true);
   LODESTAR_RETURN_IF_ERROR(scan.ForEach(parallel, add));
+  LODESTAR_RETURN_IF_ERROR(listed_.Check(scan));
   if (with_shared && table_.whole && num_seen != table_.shared_rows) {
     return DamageAt(path(), reader_->size(), "the file has ", num_seen,
                     " shared rows, but its table has ", table_.shared_rows);

@@ -15,6 +15,7 @@
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/rows_applier.h"
+#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 #include "tf_ops/core/table/embedding_rows.h"
@@ -83,7 +84,7 @@ class AdmissionState {
 class RestoredFile {
  public:
   // Returns InvalidArgument if the file's rows do not fit the table.
-  Status Open(const std::string& path, const RowChecks& checks);
+  Status Open(const ListedFile& file, const RowChecks& checks);
 
   const std::string& path() const { return reader_->path(); }
   const SnapshotTable& table() const { return table_; }
@@ -96,12 +97,14 @@ class RestoredFile {
   // Checks all records and calls visit(block), on any thread, for blocks of
   // rows and removed ids, and for shared rows if the table has some. Adds the
   // admission state of `part`, unless `admission` is null. Returns DataLoss if
-  // a shared row is missing or occurs twice.
+  // a shared row is missing or occurs twice, or if the file is not as listed,
+  // which is known only after the last visit.
   Status ForEach(const RowChecks& checks, const ParallelFor* parallel,
                  AdmissionState* admission, const TablePart& part,
                  const SnapshotScan::Visit& visit) const;
 
  private:
+  ListedFile listed_;
   std::unique_ptr<SnapshotFileReader> reader_;
   SnapshotTable table_;
 };

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "tf_ops/core/snapshot/snapshot_file.h"
@@ -99,19 +100,6 @@ std::string ToRowMajor(std::string_view body, const std::vector<int64_t>& shape,
   return out;
 }
 
-// Reads the concatenated payloads of a file of blobs.
-Status ReadPayloads(const std::string& path, std::string* payloads) {
-  std::unique_ptr<SnapshotFileReader> file;
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
-  SnapshotFileReader::Block block;
-  for (int64_t at = SnapshotFileReader::kFirstBlock; at >= 0; at = block.next) {
-    LODESTAR_RETURN_IF_ERROR(file->ReadBlock(at, &block));
-    if (block.kind != BlockKind::kBlob) continue;
-    payloads->append(block.payload.data(), block.payload.size());
-  }
-  return Status();
-}
-
 }  // namespace
 
 Status ParseArray(std::string_view npy, const ManifestBlob& blob,
@@ -160,26 +148,47 @@ Status ParseArray(std::string_view npy, const ManifestBlob& blob,
   return Status();
 }
 
+Status ReadBlobs(const ListedFile& file, std::string* blobs) try {
+  std::unique_ptr<SnapshotFileReader> reader;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(file.path, &reader));
+  SnapshotScan scan(*reader, /*payloads=*/true);
+  LODESTAR_RETURN_IF_ERROR(
+      scan.ForEach(nullptr, [&](const SnapshotFileReader::Block& block) {
+        if (block.kind == BlockKind::kBlob) {
+          blobs->append(block.payload.data(), block.payload.size());
+        }
+        return Status();
+      }));
+  return file.Check(scan);
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the blobs of '", file.path, "'.");
+}
+
 Status ReadArrays(const SnapshotFolder& folder, const Manifest& manifest,
                   std::string_view prefix,
                   std::map<std::string, SavedArray>* arrays) {
   std::map<std::string, std::string> streams;
+  const auto path_of = [&](const ManifestBlob& blob) {
+    return folder.FilePath(manifest.id.version, blob.file);
+  };
   for (const ManifestBlob& blob : manifest.blobs) {
     if (!StartsWith(blob.name, prefix)) continue;
-    std::string path;
-    LODESTAR_RETURN_IF_ERROR(
-        folder.CheckFile(manifest, *manifest.FindFile(blob.file), &path));
     const auto [stream, is_new] = streams.try_emplace(blob.file);
-    if (is_new) LODESTAR_RETURN_IF_ERROR(ReadPayloads(path, &stream->second));
+    if (is_new) {
+      ListedFile file;
+      LODESTAR_RETURN_IF_ERROR(
+          folder.CheckFile(manifest, *manifest.FindFile(blob.file), &file));
+      LODESTAR_RETURN_IF_ERROR(ReadBlobs(file, &stream->second));
+    }
     const std::string_view bytes = stream->second;
     const int64_t size = static_cast<int64_t>(bytes.size());
     if (blob.offset > size || blob.bytes > size - blob.offset) {
-      return DataLoss(path, ": the blob '", blob.name, "' ends at byte ",
-                      blob.offset, " + ", blob.bytes, ", beyond the ", size,
-                      " bytes of all blobs");
+      return DataLoss(path_of(blob), ": the blob '", blob.name,
+                      "' ends at byte ", blob.offset, " + ", blob.bytes,
+                      ", beyond the ", size, " bytes of all blobs");
     }
     LODESTAR_RETURN_IF_ERROR(
-        ParseArray(bytes.substr(blob.offset, blob.bytes), blob, path,
+        ParseArray(bytes.substr(blob.offset, blob.bytes), blob, path_of(blob),
                    &(*arrays)[blob.name.substr(prefix.size())]));
   }
   return Status();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/manifest.h"
 #include "tf_ops/core/snapshot/snapshot_folder.h"
 
@@ -25,6 +26,10 @@ struct SavedArray {
 // it is not an array of the blob's dtype and shape.
 Status ParseArray(std::string_view npy, const ManifestBlob& blob,
                   const std::string& path, SavedArray* array);
+
+// Reads the concatenated payloads of a file of blobs. Returns DataLoss if it is
+// damaged or not as listed.
+Status ReadBlobs(const ListedFile& file, std::string* blobs);
 
 // Reads the arrays whose names begin with `prefix`; the keys of the result lack
 // it. Returns DataLoss if one is damaged.

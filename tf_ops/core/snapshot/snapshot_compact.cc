@@ -60,30 +60,29 @@ class RecordWriter {
 // One file of a chain. Not kept open, since a chain may have more files than a
 // process may open.
 struct Source {
-  std::string path;
+  ListedFile listed;
   SnapshotTable table;
 };
 
 // Opens the relevant files, newest first.
-Status ReadSources(Span<const std::string> files,
-                   std::vector<Source>* sources) {
+Status ReadSources(Span<const ListedFile> files, std::vector<Source>* sources) {
   for (int64_t i = files.size() - 1; i >= 0; --i) {
     Source source;
-    source.path = files[i];
+    source.listed = files[i];
     std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(files[i], &file));
+    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(files[i].path, &file));
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &source.table));
     const bool whole = source.table.whole;
     if (!sources->empty()) {
       const Source& newest = sources->front();
-      LODESTAR_RETURN_IF_ERROR(
-          CheckSameTable(source.path, source.table, newest.path, newest.table));
+      LODESTAR_RETURN_IF_ERROR(CheckSameTable(
+          source.listed.path, source.table, newest.listed.path, newest.table));
     }
     sources->push_back(std::move(source));
     if (whole) return Status();
   }
   if (files.empty()) return InvalidArgument("there are no files to compact.");
-  return InvalidArgument("'", files[0],
+  return InvalidArgument("'", files[0].path,
                          "' is incremental, but the first file to compact "
                          "must be a full snapshot.");
 }
@@ -104,12 +103,15 @@ class Compaction {
   Status AddFile(const Source& source) {
     ++number_;
     std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
+    LODESTAR_RETURN_IF_ERROR(
+        SnapshotFileReader::Open(source.listed.path, &file));
     SnapshotScan scan(*file, /*payloads=*/true);
-    return scan.ForEach(nullptr, [&](const Block& block) {
-      LODESTAR_RETURN_IF_ERROR(CheckRecords(*file, source.table, block));
-      return AddBlock(source, block);
-    });
+    LODESTAR_RETURN_IF_ERROR(
+        scan.ForEach(nullptr, [&](const Block& block) -> Status {
+          LODESTAR_RETURN_IF_ERROR(CheckRecords(*file, source.table, block));
+          return AddBlock(source, block);
+        }));
+    return source.listed.Check(scan);
   }
 
   Status Finish() {
@@ -151,10 +153,10 @@ class Compaction {
     const auto add = [&](int64_t i, int64_t mark) {
       if (!status.ok()) return;
       if (mark == row) {
-        status =
-            DamageAt(source.path, block.OffsetOf(i * layout.bytes()), "record ",
-                     i, " of the ", NameOf(block.kind), " block has id ",
-                     id_at(i), ", which an earlier record has as well");
+        status = DamageAt(source.listed.path,
+                          block.OffsetOf(i * layout.bytes()), "record ", i,
+                          " of the ", NameOf(block.kind), " block has id ",
+                          id_at(i), ", which an earlier record has as well");
       } else if (mark == 0 || mark == removal) {
         // Within a file, removals precede its rows.
         status = out->Add(block.payload.data() + i * layout.bytes(), layout);
@@ -194,7 +196,7 @@ class Compaction {
 
 }  // namespace
 
-Status CompactChain(Span<const std::string> files, const std::string& out,
+Status CompactChain(Span<const ListedFile> files, const std::string& out,
                     SnapshotFileSummary* summary,
                     const std::string& label) try {
   std::vector<Source> sources;
@@ -203,7 +205,8 @@ Status CompactChain(Span<const std::string> files, const std::string& out,
   for (const Source& source : sources) {
     if (source.table.whole) continue;
     std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(source.path, &file));
+    LODESTAR_RETURN_IF_ERROR(
+        SnapshotFileReader::Open(source.listed.path, &file));
     SnapshotScan scan(*file, /*payloads=*/false);
     LODESTAR_RETURN_IF_ERROR(
         scan.ForEach(nullptr, [](const Block&) { return Status(); }));

@@ -8,6 +8,7 @@
 
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace lodestar {
@@ -22,11 +23,12 @@ namespace lodestar {
 // initial values of its slots.
 //
 // Returns InvalidArgument if none of the files is full, or if two of them
-// belong to different tables. Returns DataLoss if a file is damaged. This
+// belong to different tables. Returns DataLoss if a file is damaged or not as
+// listed. This
 // includes repeated ids in an incremental file, but not in the full file.
 // Otherwise returns errors of SnapshotFileReader and SnapshotFileWriter. On
 // error `out` is left without END.
-Status CompactChain(Span<const std::string> files, const std::string& out,
+Status CompactChain(Span<const ListedFile> files, const std::string& out,
                     SnapshotFileSummary* summary,
                     const std::string& label = "");
 

@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-Status SnapshotDelta::Open(Span<const std::string> paths, const TablePart& part,
+Status SnapshotDelta::Open(Span<const ListedFile> listed, const TablePart& part,
                            Table* table, const RestoreOptions& options,
                            const Execution& on,
                            std::unique_ptr<SnapshotDelta>* out) try {
@@ -26,14 +26,14 @@ Status SnapshotDelta::Open(Span<const std::string> paths, const TablePart& part,
     delta->on_ = on;
     delta->host_ = std::move(host);
   }
-  for (const std::string& path : paths) {
-    LODESTAR_RETURN_IF_ERROR(delta->OpenFile(path));
+  for (const ListedFile& file : listed) {
+    LODESTAR_RETURN_IF_ERROR(delta->OpenFile(file));
   }
   std::vector<IdAt> found;
   for (const auto& file : delta->files_) {
     LODESTAR_RETURN_IF_ERROR(delta->ReadFile(file, &found));
   }
-  if (paths.size() > 1) delta->admission_.ForgetBefore(delta->joined_.step);
+  if (listed.size() > 1) delta->admission_.ForgetBefore(delta->joined_.step);
   LODESTAR_RETURN_IF_ERROR(delta->CollectIds(&found));
   LODESTAR_RETURN_IF_ERROR(delta->InLast(delta->table_.CheckPending(
       delta->admission_.View(), delta->ids_, delta->removed_)));
@@ -41,19 +41,19 @@ Status SnapshotDelta::Open(Span<const std::string> paths, const TablePart& part,
   *out = std::move(delta);
   return Status();
 } catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the incremental snapshot '",
-                           Join(paths), "'.");
+  return ResourceExhausted("out of memory for ", listed.size(),
+                           " incremental snapshot files.");
 }
 
-Status SnapshotDelta::OpenFile(const std::string& path) {
+Status SnapshotDelta::OpenFile(const ListedFile& listed) {
   RestoredFile file;
-  LODESTAR_RETURN_IF_ERROR(file.Open(path, table_));
+  LODESTAR_RETURN_IF_ERROR(file.Open(listed, table_));
   LODESTAR_RETURN_IF_ERROR(CheckTable(file));
   if (files_.empty()) {
     joined_ = file.table();
   } else {
     LODESTAR_RETURN_IF_ERROR(
-        JoinParts(files_.back().path(), path, file.table(), &joined_));
+        JoinParts(files_.back().path(), listed.path, file.table(), &joined_));
   }
   files_.push_back(std::move(file));
   return Status();

@@ -34,7 +34,7 @@ class SnapshotDelta {
   // Reads and checks all files, and reserves memory for their rows of the ids
   // of `part`. `table` and a stream must outlive this object. Returns the
   // errors of RestoreTable; the table is not changed.
-  static Status Open(Span<const std::string> paths, const TablePart& part,
+  static Status Open(Span<const ListedFile> listed, const TablePart& part,
                      Table* table, const RestoreOptions& options,
                      const Execution& on, std::unique_ptr<SnapshotDelta>* out);
 
@@ -64,7 +64,7 @@ class SnapshotDelta {
     int64_t offset;
   };
 
-  Status OpenFile(const std::string& path);
+  Status OpenFile(const ListedFile& listed);
   Status CheckTable(const RestoredFile& file) const;
   Status ReadFile(const RestoredFile& file, std::vector<IdAt>* found);
   Status CollectIds(std::vector<IdAt>* found);

@@ -54,7 +54,8 @@ struct SnapshotTotals {
   bool operator==(const SnapshotTotals& other) const;
 };
 
-// Returns the error of a failed system call on `path`; error: errno.
+// Returns the error of a failed system call on `path`; error: errno. Never
+// DataLoss: a file that cannot be read may be intact.
 Status FileError(const std::string& path, const char* operation, int error);
 
 // Opens a regular file for reading. On error, the caller must still close *file

@@ -53,8 +53,6 @@ Status FileError(const std::string& path, const char* operation, int error) {
       case EINVAL:
       case ELOOP:
         return StatusCode::kInvalidArgument;
-      case EIO:
-        return StatusCode::kDataLoss;
       default:
         return StatusCode::kInternal;
     }

@@ -17,7 +17,9 @@ namespace lodestar {
 namespace {
 
 constexpr char kManifest[] = "MANIFEST";
-constexpr int64_t kMaxManifestBytes = int64_t{1} << 30;
+constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+// Size of the last line, which has the checksum of the first.
+constexpr int64_t kManifestChecksum = 9;
 constexpr size_t kLeastDigits = 8;
 
 std::string NameOf(int64_t version) {
@@ -37,20 +39,36 @@ int64_t VersionOf(std::string_view name) {
              : 0;
 }
 
-// Calls fn(name) for each entry of a folder. A missing folder has none.
+// Calls fn(name) for each entry of a folder, until it returns an error. A
+// missing folder has none.
 template <typename Fn>
 Status ForEachEntry(const std::string& path, const Fn& fn) {
   DIR* const folder = opendir(path.c_str());
   if (folder == nullptr) {
     return errno == ENOENT ? Status() : FileError(path, "open", errno);
   }
-  while (const dirent* entry = readdir(folder)) fn(entry->d_name);
+  Status status;
+  while (status.ok()) {
+    errno = 0;
+    const dirent* const entry = readdir(folder);
+    if (entry == nullptr) {
+      if (errno != 0) status = FileError(path, "list", errno);
+      break;
+    }
+    status = fn(entry->d_name);
+  }
   closedir(folder);
-  return Status();
+  return status;
 }
 
-// Reads a regular file without following links or blocking.
-Status ReadRegular(const std::string& path, int64_t limit,
+Status Inspect(const std::string& path, struct stat* found) {
+  return lstat(path.c_str(), found) == 0 ? Status()
+                                         : FileError(path, "inspect", errno);
+}
+
+// Reads at most the last `tail` bytes of a regular file without following links
+// or blocking.
+Status ReadRegular(const std::string& path, int64_t limit, int64_t tail,
                    std::string* content) {
   const int file =
       open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -68,11 +86,12 @@ Status ReadRegular(const std::string& path, int64_t limit,
     status = DataLoss(path, ": must have at most ", limit, " bytes, got ",
                       found.st_size);
   } else {
-    content->resize(found.st_size);
+    content->resize(std::min<int64_t>(found.st_size, tail));
+    const int64_t begin = found.st_size - content->size();
     size_t done = 0;
     while (done < content->size()) {
-      const ssize_t got =
-          pread(file, content->data() + done, content->size() - done, done);
+      const ssize_t got = pread(file, content->data() + done,
+                                content->size() - done, begin + done);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) status = FileError(path, "read", errno);
       if (got <= 0) break;
@@ -103,16 +122,19 @@ std::string SnapshotFolder::FilePath(int64_t version,
 
 Status SnapshotFolder::ListVersions(std::vector<int64_t>* versions) const {
   versions->clear();
-  LODESTAR_RETURN_IF_ERROR(ForEachEntry(path_, [&](std::string_view name) {
-    const int64_t version = VersionOf(name);
-    struct stat found = {};
-    if (version > 0 &&
-        lstat(FilePath(version, kManifest).c_str(), &found) == 0) {
-      versions->push_back(version);
-    }
-  }));
+  const Status status =
+      ForEachEntry(path_, [&](std::string_view name) -> Status {
+        const int64_t version = VersionOf(name);
+        if (version == 0) return Status();
+        struct stat found = {};
+        const Status status = Inspect(FilePath(version, kManifest), &found);
+        if (status.code() == StatusCode::kNotFound) return Status();
+        if (status.ok()) versions->push_back(version);
+        return status;
+      });
+  if (!status.ok()) versions->clear();
   std::sort(versions->begin(), versions->end());
-  return Status();
+  return status;
 }
 
 std::string SnapshotFolder::StampOf(int64_t version) const {
@@ -120,100 +142,134 @@ std::string SnapshotFolder::StampOf(int64_t version) const {
   const Status status =
       ForEachEntry(VersionPath(version), [&](std::string_view name) {
         struct stat found = {};
-        if (lstat(FilePath(version, name).c_str(), &found) != 0) return;
+        const Status status = Inspect(FilePath(version, name), &found);
         // The folder's own times may change without a change of its files.
-        if (S_ISDIR(found.st_mode)) return;
+        if (status.ok() && S_ISDIR(found.st_mode)) return Status();
         files.push_back(StrCat(name, " ", found.st_ino, " ", found.st_size, " ",
-                               found.st_mtim.tv_sec, ".",
-                               found.st_mtim.tv_nsec));
+                               found.st_mtim.tv_sec, ".", found.st_mtim.tv_nsec,
+                               status.message()));
+        return Status();
       });
   std::sort(files.begin(), files.end());
   return StrCat(version, ": ", Join(files), status.message(), "\n");
 }
 
-Status SnapshotFolder::ReadManifest(int64_t version, Manifest* manifest) const {
+Status SnapshotFolder::ReadManifest(
+    int64_t version, std::shared_ptr<const Manifest>* manifest) const {
   const std::string path = FilePath(version, kManifest);
+  std::string checksum;
+  LODESTAR_RETURN_IF_ERROR(
+      ReadRegular(path, kMaxManifestBytes, kManifestChecksum, &checksum));
+  MutexLock lock(&mutex_);
+  const auto known = known_.find(version);
+  if (known != known_.end() && known->second.checksum == checksum) {
+    *manifest = known->second.manifest;
+    return Status();
+  }
   std::string content;
-  LODESTAR_RETURN_IF_ERROR(ReadRegular(path, kMaxManifestBytes, &content));
-  LODESTAR_RETURN_IF_ERROR(ParseManifest(content, path, manifest));
-  if (manifest->version == version) return Status();
-  return DataLoss(path, ": `version` must be ", version,
-                  ", as in the folder's name, got ", manifest->version);
+  LODESTAR_RETURN_IF_ERROR(
+      ReadRegular(path, kMaxManifestBytes, kMaxManifestBytes, &content));
+  auto parsed = std::make_shared<Manifest>();
+  LODESTAR_RETURN_IF_ERROR(ParseManifest(content, path, parsed.get()));
+  if (parsed->id.version != version) {
+    return DataLoss(path, ": `version` must be ", version,
+                    ", as in the folder's name, got ", parsed->id.version);
+  }
+  known_[version] = {std::move(checksum), parsed};
+  *manifest = std::move(parsed);
+  return Status();
 }
 
-Status SnapshotFolder::ReadChain(int64_t version,
-                                 std::vector<Manifest>* chain) const {
-  chain->assign(1, Manifest());
+Status SnapshotFolder::ReadChain(int64_t version, ManifestChain* chain) const {
+  chain->assign(1, nullptr);
   LODESTAR_RETURN_IF_ERROR(ReadManifest(version, &chain->back()));
-  while (chain->back().parent != 0) {
-    const Manifest& child = chain->back();
-    const std::string path = FilePath(child.version, kManifest);
-    Manifest parent;
-    const Status status = ReadManifest(child.parent, &parent);
+  while (chain->back()->parent.version != 0) {
+    const Manifest& child = *chain->back();
+    std::shared_ptr<const Manifest> parent;
+    const Status status = ReadManifest(child.parent.version, &parent);
     if (status.code() == StatusCode::kNotFound) {
-      return DataLoss(path, ": is a delta on version ", child.parent,
-                      ", which is missing");
+      return DataLoss(FilePath(version, kManifest), ": needs version ",
+                      child.parent.version, ", which is missing");
     }
     LODESTAR_RETURN_IF_ERROR(status);
-    if (parent.root != child.root) {
-      return DataLoss(path, ": is a delta on version ", child.parent,
-                      " of another folder");
-    }
-    LODESTAR_RETURN_IF_ERROR(CheckSameTables(child, parent));
+    LODESTAR_RETURN_IF_ERROR(CheckParent(child, *parent));
     chain->push_back(std::move(parent));
   }
   std::reverse(chain->begin(), chain->end());
+  std::map<int64_t, Known> used;
+  MutexLock lock(&mutex_);
+  for (const auto& manifest : *chain) {
+    const auto known = known_.find(manifest->id.version);
+    if (known != known_.end()) used.insert(*known);
+  }
+  known_ = std::move(used);
   return Status();
 }
 
-Status SnapshotFolder::CheckSameTables(const Manifest& child,
-                                       const Manifest& parent) const {
-  for (const ManifestTable& table : child.tables) {
-    if (table.whole) continue;
-    const std::vector<const ManifestTable*> parts = parent.PartsOf(table.name);
-    const std::string own = TextOf(&table);
-    const std::string other = TextOf(parts.empty() ? nullptr : parts[0]);
-    if (own != other) {
-      return DataLoss(FilePath(child.version, kManifest),
-                      ": the changes of the table '", table.name, "' have ",
-                      own, ", but in version ", parent.version, " it has ",
-                      other);
-    }
+Status SnapshotFolder::CheckParent(const Manifest& child,
+                                   const Manifest& parent) const {
+  const std::string path = FilePath(child.id.version, kManifest);
+  if (!(parent.id == child.parent)) {
+    return DataLoss(path, ": is a delta on version ", child.parent.version,
+                    " with mark ", child.parent.mark, ", but this version has ",
+                    "mark ", parent.id.mark,
+                    " here: the two have different histories");
+  }
+  for (const auto& [name, indices] : child.parts) {
+    const std::vector<const ManifestTable*> before = parent.PartsOf(name);
+    const std::string other = TextOf(before.empty() ? nullptr : before[0]);
+    const std::string own = TextOf(&child.tables[indices[0]]);
+    const bool whole =
+        std::all_of(indices.begin(), indices.end(),
+                    [&](size_t index) { return child.tables[index].whole; });
+    if (whole || own == other) continue;
+    return DataLoss(path, ": the changes of the table '", name, "' have ", own,
+                    ", but in version ", parent.id.version, " it has ", other);
   }
   return Status();
 }
 
-Status SnapshotFolder::TableFiles(const std::vector<Manifest>& chain,
+Status SnapshotFolder::TableFiles(const ManifestChain& chain,
                                   std::string_view name,
                                   std::vector<PartFiles>* parts) const {
+  // Parts that need files of older versions.
+  std::vector<size_t> open;
   parts->clear();
-  for (const ManifestTable* last : chain.back().PartsOf(name)) {
-    PartFiles& files = parts->emplace_back();
-    files.part = last->part;
-    files.parts = last->parts;
-    for (auto manifest = chain.rbegin(); manifest != chain.rend(); ++manifest) {
-      const ManifestTable& entry = *manifest->PartsOf(name)[last->part];
-      LODESTAR_RETURN_IF_ERROR(
-          CheckFile(*manifest, entry, &files.paths.emplace_back()));
-      if (entry.whole) break;
+  for (const ManifestTable* last : chain.back()->PartsOf(name)) {
+    open.push_back(parts->size());
+    parts->push_back({last->part, last->parts, {}});
+  }
+  for (auto manifest = chain.rbegin();
+       manifest != chain.rend() && !open.empty(); ++manifest) {
+    const std::vector<const ManifestTable*> entries =
+        (*manifest)->PartsOf(name);
+    std::vector<size_t> still_open;
+    for (const size_t part : open) {
+      LODESTAR_RETURN_IF_ERROR(CheckFile(**manifest, *entries[part],
+                                         &(*parts)[part].files.emplace_back()));
+      if (!entries[part]->whole) still_open.push_back(part);
     }
-    std::reverse(files.paths.begin(), files.paths.end());
+    open = std::move(still_open);
+  }
+  for (PartFiles& part : *parts) {
+    std::reverse(part.files.begin(), part.files.end());
   }
   return Status();
 }
 
 Status SnapshotFolder::CheckFile(const Manifest& manifest,
                                  const ManifestTable& table,
-                                 std::string* path) const {
-  *path = FilePath(manifest.version, table.file);
-  return CheckSizeAndLabel(*path, table.bytes, manifest.LabelOf(table));
+                                 ListedFile* file) const {
+  *file = {FilePath(manifest.id.version, table.file),
+           {table.crc32c, table.rows, table.removed}};
+  return CheckSizeAndLabel(file->path, table.bytes, manifest.LabelOf(table));
 }
 
 Status SnapshotFolder::CheckFile(const Manifest& manifest,
                                  const ManifestFile& blobs,
-                                 std::string* path) const {
-  *path = FilePath(manifest.version, blobs.file);
-  return CheckSizeAndLabel(*path, blobs.bytes, manifest.LabelOf(blobs));
+                                 ListedFile* file) const {
+  *file = {FilePath(manifest.id.version, blobs.file), {blobs.crc32c, 0, 0}};
+  return CheckSizeAndLabel(file->path, blobs.bytes, manifest.LabelOf(blobs));
 }
 
 Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
@@ -228,7 +284,6 @@ Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
   if (found.st_size != bytes) {
     return DataLoss(path, ": must have ", bytes, " bytes, got ", found.st_size);
   }
-  if (label.empty()) return Status();
   std::unique_ptr<SnapshotFileReader> file;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
   SnapshotFileReader::Block block;
@@ -246,8 +301,8 @@ Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
 Status SnapshotFolder::ReadFile(const Manifest& manifest,
                                 const ManifestFile& file,
                                 std::string* content) const {
-  const std::string path = FilePath(manifest.version, file.file);
-  const Status status = ReadRegular(path, file.bytes, content);
+  const std::string path = FilePath(manifest.id.version, file.file);
+  const Status status = ReadRegular(path, file.bytes, file.bytes, content);
   if (status.code() == StatusCode::kNotFound) {
     return DataLoss(path, ": is missing");
   }

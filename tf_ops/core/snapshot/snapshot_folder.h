@@ -4,12 +4,16 @@
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_FOLDER_H_
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/manifest.h"
 
 namespace lodestar {
@@ -18,10 +22,13 @@ namespace lodestar {
 struct PartFiles {
   int64_t part = 0;
   int64_t parts = 1;
-  std::vector<std::string> paths;
+  std::vector<ListedFile> files;
 };
 
-// The folder need not exist yet.
+// The manifests that a version needs, its own last.
+using ManifestChain = std::vector<std::shared_ptr<const Manifest>>;
+
+// The folder need not exist yet. Thread-safe.
 class SnapshotFolder {
  public:
   explicit SnapshotFolder(std::string path) : path_(std::move(path)) {}
@@ -31,28 +38,31 @@ class SnapshotFolder {
   std::string FilePath(int64_t version, std::string_view file) const;
 
   // Returns the versions in ascending order. Returns an error if the folder
-  // exists but cannot be read.
+  // exists but cannot be read, or if it is unknown whether a version exists.
   Status ListVersions(std::vector<int64_t>* versions) const;
   // Returns a text that changes if a file of a version does.
   std::string StampOf(int64_t version) const;
-  // Returns DataLoss if the manifest is invalid, NotFound without one.
-  Status ReadManifest(int64_t version, Manifest* manifest) const;
-  // Returns the manifests that a version needs, its own last. Returns DataLoss
-  // if they do not belong together.
-  Status ReadChain(int64_t version, std::vector<Manifest>* chain) const;
+  // Returns DataLoss if the manifest is invalid, NotFound without one. Keeps
+  // the manifest in memory, and does not read it again until its checksum
+  // changes.
+  Status ReadManifest(int64_t version,
+                      std::shared_ptr<const Manifest>* manifest) const;
+  // Returns the manifests that a version needs. Returns DataLoss if they do not
+  // belong together. Forgets all other manifests.
+  Status ReadChain(int64_t version, ManifestChain* chain) const;
 
-  // Returns the paths of the files of a table, per part, that the last version
-  // of a chain consists of. Checks their sizes and labels. Requires: the last
-  // version has the table.
-  Status TableFiles(const std::vector<Manifest>& chain, std::string_view name,
+  // Returns the files of a table, per part, that the last version of a chain
+  // consists of. Checks their sizes and labels. Requires: the last version has
+  // the table.
+  Status TableFiles(const ManifestChain& chain, std::string_view name,
                     std::vector<PartFiles>* parts) const;
-  // Returns the path of a file. Returns DataLoss if it is missing, has another
-  // size, or belongs to another table, version or manifest.
+  // Returns a file. Returns DataLoss if it is missing, has another size, or
+  // belongs to another table, version or manifest.
   Status CheckFile(const Manifest& manifest, const ManifestTable& table,
-                   std::string* path) const;
+                   ListedFile* file) const;
   // The same for a file of blobs.
   Status CheckFile(const Manifest& manifest, const ManifestFile& blobs,
-                   std::string* path) const;
+                   ListedFile* file) const;
   // Reads a whole file that has no blocks, and checks its checksum.
   Status ReadFile(const Manifest& manifest, const ManifestFile& file,
                   std::string* content) const;
@@ -60,9 +70,17 @@ class SnapshotFolder {
  private:
   Status CheckSizeAndLabel(const std::string& path, int64_t bytes,
                            const std::string& label) const;
-  Status CheckSameTables(const Manifest& child, const Manifest& parent) const;
+  Status CheckParent(const Manifest& child, const Manifest& parent) const;
+
+  // A manifest, and the last line of its file.
+  struct Known {
+    std::string checksum;
+    std::shared_ptr<const Manifest> manifest;
+  };
 
   const std::string path_;
+  mutable Mutex mutex_;
+  mutable std::map<int64_t, Known> known_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar

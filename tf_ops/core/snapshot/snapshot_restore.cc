@@ -54,10 +54,12 @@ class TableRestorer {
   // The files of a saved part.
   struct Chain {
     TablePart part;
-    Span<const std::string> paths;
+    Span<const ListedFile> files;
     std::vector<SnapshotTable> tables;
 
-    const std::string& last_path() const { return paths[paths.size() - 1]; }
+    const std::string& last_path() const {
+      return files[files.size() - 1].path;
+    }
   };
 
   // State of the rows of a shard while an incremental file is read.
@@ -105,12 +107,12 @@ Status TableRestorer::Open(const SavedPart& saved) {
     return InvalidArgument("there are no snapshot files of the table.");
   }
   Chain chain = {saved.part, saved.files, {}};
-  for (const std::string& path : chain.paths) {
-    LODESTAR_RETURN_IF_ERROR(file_.Open(path, checks_));
+  for (const ListedFile& file : chain.files) {
+    LODESTAR_RETURN_IF_ERROR(file_.Open(file, checks_));
     const SnapshotTable& table = file_.table();
     if (table.whole != chain.tables.empty()) {
       return InvalidArgument(
-          "'", path,
+          "'", file.path,
           table.whole ? "' is a full snapshot, but follows other files"
                       : "' is incremental, but comes first");
     }
@@ -136,9 +138,10 @@ Status TableRestorer::Open(const SavedPart& saved) {
                                    optimizer.slot_names == last.slot_names)) {
       continue;
     }
-    return InvalidArgument(
-        "'", saved.files[f], "' has the optimizer slots of '", optimizer.name,
-        "', but '", last_path, "' has those of '", last.name, "'.");
+    return InvalidArgument("'", saved.files[f].path,
+                           "' has the optimizer slots of '", optimizer.name,
+                           "', but '", last_path, "' has those of '", last.name,
+                           "'.");
   }
   return Status();
 }
@@ -158,7 +161,8 @@ Status TableRestorer::ReserveIndex() {
   double rows = 0;
   for (const Chain& chain : chains_) {
     std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(chain.paths[0], &file));
+    LODESTAR_RETURN_IF_ERROR(
+        SnapshotFileReader::Open(chain.files[0].path, &file));
     SnapshotScan scan(*file, /*payloads=*/false);
     Block block;
     for (bool more = true; more && scan.Next(&block, &more).ok();) {
@@ -170,7 +174,7 @@ Status TableRestorer::ReserveIndex() {
 }
 
 Status TableRestorer::LoadFile(const Chain& chain, size_t number) {
-  LODESTAR_RETURN_IF_ERROR(file_.Open(chain.paths[number], checks_));
+  LODESTAR_RETURN_IF_ERROR(file_.Open(chain.files[number], checks_));
   delta_.clear();
   if (!file_.table().whole) delta_.resize(table_->num_shards());
   // Every file contains the complete admission state.

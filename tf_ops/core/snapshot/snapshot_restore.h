@@ -27,7 +27,7 @@ struct RestoreOptions {
 // that follow it, in order.
 struct SavedPart {
   TablePart part;
-  std::vector<std::string> files;
+  std::vector<ListedFile> files;
 };
 
 // Returns the table that replaces `like` and results from the files of its

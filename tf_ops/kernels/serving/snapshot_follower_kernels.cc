@@ -1,7 +1,6 @@
 // Contracts: tf_ops/ops/serving/snapshot_follower_ops.cc.
 
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -36,11 +35,12 @@ using tensorflow::core::RefCountPtr;
 using tensorflow::lookup::LookupInterface;
 
 constexpr char kFolderVariable[] = "LODESTAR_SNAPSHOTS";
+// Longer times would overflow the clock's.
+constexpr float kMaxPollSeconds = 1e6f;
 
 // The handles of a version own its resources.
 struct ServedVersion {
   int64_t version = 0;
-  std::string root;
   std::vector<Tensor> handles;
   std::vector<std::shared_ptr<const FollowedIds>> id_tables;
 };
@@ -179,19 +179,24 @@ class FollowerResource : public tensorflow::ResourceBase {
 
   absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
       LODESTAR_REQUIRES(refresh_mutex_) {
-    follower_.Refresh(Model(), parallel);
-    const std::shared_ptr<const FollowedContent> content = follower_.current();
-    *version = content == nullptr ? 0 : content->manifest.version;
+    follower_.Refresh(Model(), parallel, [&](const FollowedContent& content) {
+      refresh_mutex_.AssertHeld();
+      const absl::Status status = Serve(content);
+      return Status(static_cast<StatusCode>(status.code()),
+                    std::string(status.message()));
+    });
+    const std::shared_ptr<const ServedVersion> now = served();
+    *version = now == nullptr ? 0 : now->version;
+    return absl::OkStatus();
+  }
+
+  absl::Status Serve(const FollowedContent& content)
+      LODESTAR_REQUIRES(refresh_mutex_) {
     const std::shared_ptr<const ServedVersion> before = served();
-    if (content == nullptr ||
-        (before != nullptr && before->version == *version &&
-         before->root == content->manifest.root)) {
-      return absl::OkStatus();
-    }
     auto made = std::make_shared<ServedVersion>();
-    LODESTAR_TRY(MakeHandles(*content, before.get(), made.get()));
+    LODESTAR_TRY(MakeHandles(content, before.get(), made.get()));
     for (size_t t = 0; t < own_.tables.size(); ++t) {
-      own_.tables[t]->Replace(content->tables[t]);
+      own_.tables[t]->Replace(content.tables[t]);
     }
     // The old version may be freed after the lock.
     std::shared_ptr<const ServedVersion> next = std::move(made);
@@ -204,8 +209,7 @@ class FollowerResource : public tensorflow::ResourceBase {
                            const ServedVersion* before,
                            ServedVersion* served) const
       LODESTAR_REQUIRES(refresh_mutex_) {
-    served->version = content.manifest.version;
-    served->root = content.manifest.root;
+    served->version = content.manifest.id.version;
     served->id_tables = content.id_tables;
     const auto add = [&](auto* resource) {
       Tensor handle(tensorflow::DT_RESOURCE, TensorShape({}));
@@ -339,10 +343,10 @@ class SnapshotFollowerOp : public Kernel {
     }
     const char* const folder = std::getenv(kFolderVariable);
     if (folder != nullptr && folder[0] != '\0') folder_ = folder;
-    OP_REQUIRES(ctx, poll_seconds_ >= 0 && std::isfinite(poll_seconds_),
-                InvalidArgumentError("`poll_seconds` must be a finite number "
-                                     "of 0 or more, got ",
-                                     poll_seconds_, "."));
+    OP_REQUIRES(
+        ctx, 0 <= poll_seconds_ && poll_seconds_ <= kMaxPollSeconds,
+        InvalidArgumentError("`poll_seconds` must be in [0, ", kMaxPollSeconds,
+                             "], got ", poll_seconds_, "."));
   }
 
   absl::Status Run(OpKernelContext* ctx) override {

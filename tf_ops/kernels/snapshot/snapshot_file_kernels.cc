@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/base/crc32c.h"
 #include "tf_ops/core/snapshot/file_crc.h"
+#include "tf_ops/core/snapshot/saved_arrays.h"
 #include "tf_ops/core/snapshot/snapshot_compact.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
@@ -54,9 +56,9 @@ absl::Status RunSnapshotReadBlock(OpKernelContext* ctx) {
 }
 
 absl::Status RunSnapshotMerge(OpKernelContext* ctx) {
-  std::vector<std::string> files;
+  std::vector<ListedFile> files;
   std::string out;
-  LODESTAR_TRY(ReadStrings(ctx->input(0), "files", &files));
+  LODESTAR_TRY(ReadFiles(ctx->input(0), ctx->input(3), &files));
   LODESTAR_TRY(ReadString(ctx->input(1), "out", &out));
   LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
   SnapshotFileSummary compacted;
@@ -89,6 +91,23 @@ absl::Status RunSnapshotWriteBlobs(OpKernelContext* ctx) {
   return OutputNumbers(ctx, {file->bytes(), file->crc()});
 }
 
+absl::Status RunSnapshotReadBlobs(OpKernelContext* ctx) {
+  ListedFile file;
+  LODESTAR_TRY(ReadString(ctx->input(0), "path", &file.path));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "listed", 0));
+  const int64_t crc = ctx->input(1).scalar<int64_t>()();
+  if (crc >= 0) file.content = {static_cast<uint32_t>(crc), 0, 0};
+  std::string blobs;
+  LODESTAR_TRY(ReadBlobs(file, &blobs));
+  return OutputScalar(ctx, 0, tstring(blobs));
+}
+
+absl::Status RunSnapshotCrc(OpKernelContext* ctx) {
+  LODESTAR_TRY(CheckRank(ctx->input(0), "data", 0));
+  const tstring& data = ctx->input(0).scalar<tstring>()();
+  return OutputScalar(ctx, 0, int64_t{Crc32c(data.data(), data.size())});
+}
+
 absl::Status RunSnapshotFileCrc(OpKernelContext* ctx) {
   std::string path;
   LODESTAR_TRY(ReadString(ctx->input(0), "path", &path));
@@ -102,6 +121,8 @@ LODESTAR_REGISTER_FUNCTION(SnapshotVerifyFile);
 LODESTAR_REGISTER_FUNCTION(SnapshotReadBlock);
 LODESTAR_REGISTER_FUNCTION(SnapshotMerge);
 LODESTAR_REGISTER_FUNCTION(SnapshotWriteBlobs);
+LODESTAR_REGISTER_FUNCTION(SnapshotReadBlobs);
+LODESTAR_REGISTER_FUNCTION(SnapshotCrc);
 LODESTAR_REGISTER_FUNCTION(SnapshotFileCrc);
 
 }  // namespace

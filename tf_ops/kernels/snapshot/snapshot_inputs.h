@@ -4,6 +4,7 @@
 #define LODESTAR_TF_OPS_KERNELS_SNAPSHOT_SNAPSHOT_INPUTS_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/step_gate.h"
+#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"
@@ -52,6 +54,32 @@ inline absl::Status ReadStrings(const Tensor& tensor, const char* name,
 inline std::vector<std::string> BytesOf(const Tensor& tensor) {
   const auto values = tensor.flat<tstring>();
   return {values.data(), values.data() + values.size()};
+}
+
+// Reads the paths of files, and what a manifest lists for them: inputs called
+// `files` and `listed`.
+inline absl::Status ReadFiles(const Tensor& paths, const Tensor& listed,
+                              std::vector<ListedFile>* files) {
+  std::vector<std::string> names;
+  LODESTAR_TRY(ReadStrings(paths, "files", &names));
+  const int64_t count = static_cast<int64_t>(names.size());
+  if (listed.shape() != TensorShape({count, 3})) {
+    return InvalidArgumentError("`listed` has shape ",
+                                listed.shape().DebugString(), ", expected [",
+                                count, ",3]");
+  }
+  const auto numbers = listed.matrix<int64_t>();
+  for (int64_t f = 0; f < count; ++f) {
+    ListedFile& file = files->emplace_back(names[f]);
+    const int64_t crc = numbers(f, 0);
+    if (crc < -1 || crc > std::numeric_limits<uint32_t>::max()) {
+      return InvalidArgumentError("`listed[", f, ",0]` is ", crc,
+                                  ", expected a CRC32C or -1");
+    }
+    if (crc < 0) continue;
+    file.content = {static_cast<uint32_t>(crc), numbers(f, 1), numbers(f, 2)};
+  }
+  return absl::OkStatus();
 }
 
 // An embedding variable, and its table when the kernel started.

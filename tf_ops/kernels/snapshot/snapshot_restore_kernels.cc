@@ -101,13 +101,14 @@ absl::Status CheckParts(const Tensor& tensor, const char* name, int64_t rows) {
                               rows, ",2]");
 }
 
-// Reads the files at input `at`, and their table numbers at the next one. Calls
-// fn(table, file number, path) for each, in order.
+// Reads the files at input `at`, their table numbers at the next one, and what
+// a manifest lists for them at `listed`. Calls fn(table, file number, file) for
+// each, in order.
 template <typename Fn>
-absl::Status ForEachFile(OpKernelContext* ctx, int at, int64_t n,
+absl::Status ForEachFile(OpKernelContext* ctx, int at, int listed, int64_t n,
                          const Fn& fn) {
-  std::vector<std::string> files;
-  LODESTAR_TRY(ReadStrings(ctx->input(at), "files", &files));
+  std::vector<ListedFile> files;
+  LODESTAR_TRY(ReadFiles(ctx->input(at), ctx->input(listed), &files));
   const Tensor& file_tables = ctx->input(at + 1);
   LODESTAR_TRY(CheckRank(file_tables, "file_tables", 1));
   const Span<const int64_t> numbers = FlatSpan<int64_t>(file_tables);
@@ -170,7 +171,7 @@ class SnapshotLoadOp : public LoadKernel {
     LODESTAR_TRY(
         CheckParts(file_parts, "file_parts", ctx->input(at).NumElements()));
     LODESTAR_TRY(ForEachFile(
-        ctx, at, n, [&](int64_t t, int64_t f, const std::string& path) {
+        ctx, at, at + 5, n, [&](int64_t t, int64_t f, const ListedFile& file) {
           TablePart part;
           LODESTAR_TRY(ReadPart(file_parts, "file_parts", f, &part));
           std::vector<SavedPart>& parts = saved[t];
@@ -178,7 +179,7 @@ class SnapshotLoadOp : public LoadKernel {
               parts.back().part.count != part.count) {
             parts.push_back({part, {}});
           }
-          parts.back().files.push_back(path);
+          parts.back().files.push_back(file);
           return absl::OkStatus();
         }));
     for (int64_t t = 0; t < n; ++t) {
@@ -223,17 +224,17 @@ class SnapshotApplyOp : public LoadKernel {
     std::vector<TableInput> tables;
     LODESTAR_TRY(ReadTables(ctx, &tables));
     const int64_t n = static_cast<int64_t>(tables.size());
-    std::vector<std::vector<std::string>> files(n);
-    LODESTAR_TRY(ForEachFile(ctx, static_cast<int>(n), n,
-                             [&](int64_t t, int64_t, const std::string& path) {
-                               files[t].push_back(path);
+    const int at = static_cast<int>(n);
+    std::vector<std::vector<ListedFile>> files(n);
+    LODESTAR_TRY(ForEachFile(ctx, at, at + 4, n,
+                             [&](int64_t t, int64_t, const ListedFile& file) {
+                               files[t].push_back(file);
                                return absl::OkStatus();
                              }));
-    const Tensor& own_parts = ctx->input(static_cast<int>(n) + 2);
+    const Tensor& own_parts = ctx->input(at + 2);
     LODESTAR_TRY(CheckParts(own_parts, "parts", n));
     std::string base;
-    LODESTAR_TRY(
-        ReadString(ctx->input(static_cast<int>(n) + 3), "base", &base));
+    LODESTAR_TRY(ReadString(ctx->input(at + 3), "base", &base));
     Tensor* written = nullptr;
     Tensor* removed = nullptr;
     LODESTAR_TRY(ctx->allocate_output(0, {n}, &written));

@@ -34,7 +34,7 @@ below): the embedding variables `tables` on a CPU, followed by the variables
 folder: Path to the folder, which need not exist. The environment variable
   LODESTAR_SNAPSHOTS overrides it.
 poll_seconds: Time between polls by a thread, which begins with the first
-  SnapshotFollowerRefresh. 0: no thread.
+  SnapshotFollowerRefresh; at most 1e6. 0: no thread.
 tables: Names in snapshots.
 weights: Paths in snapshots.
 id_tables: Names in snapshots.

@@ -38,6 +38,13 @@ absl::Status CheckParts(InferenceContext* c, int at, ShapeHandle things) {
   return c->Merge(c->input(at), parts, &parts);
 }
 
+// Input `at` has what a manifest lists for each of `files`.
+absl::Status CheckListed(InferenceContext* c, int at, ShapeHandle files) {
+  ShapeHandle listed;
+  TF_RETURN_IF_ERROR(c->Concatenate(files, c->Vector(3), &listed));
+  return c->Merge(c->input(at), listed, &listed);
+}
+
 absl::Status LoadShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
@@ -48,6 +55,7 @@ absl::Status LoadShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckParts(c, n + 2, files));
   TF_RETURN_IF_ERROR(CheckParts(c, n + 3, tables));
   TF_RETURN_IF_ERROR(c->Merge(c->input(n + 4), tables, &unused));
+  TF_RETURN_IF_ERROR(CheckListed(c, n + 5, files));
   c->set_output(0, c->Scalar());
   c->set_output(1, tables);
   return absl::OkStatus();
@@ -56,11 +64,13 @@ absl::Status LoadShape(InferenceContext* c) {
 absl::Status ApplyShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
+  ShapeHandle files;
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
-  TF_RETURN_IF_ERROR(CheckFiles(c, n, &unused));
+  TF_RETURN_IF_ERROR(CheckFiles(c, n, &files));
   TF_RETURN_IF_ERROR(CheckParts(c, n + 2, tables));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 3), 0, &unused));
+  TF_RETURN_IF_ERROR(CheckListed(c, n + 4, files));
   c->set_output(0, tables);
   c->set_output(1, tables);
   return absl::OkStatus();
@@ -151,7 +161,8 @@ base: As set by SnapshotEnd, SnapshotLoad or SnapshotApply; empty: the variable
 
 LODESTAR_OP("SnapshotLoad")
     .Inputs("tables: N * resource", "files: string", "file_tables: int64",
-            "file_parts: int64", "parts: int64", "bases: string")
+            "file_parts: int64", "parts: int64", "bases: string",
+            "listed: int64")
     .Outputs("loaded: variant", "rows: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
     .Stateful(LoadShape)
@@ -172,12 +183,15 @@ file_parts: [F, 2], the part number of each file, and the number of parts of its
 parts: [N, 2], the same for the variables.
 bases: [N], the base from which each variable records changes after its
   installation; empty: none.
+listed: [F, 3], the CRC32C, the number of rows and the number of removed ids that
+  a manifest lists for each file; a CRC32C of -1 if none does.
 loaded: Dropping it without SnapshotInstall discards it.
 rows: [N], number of rows of each variable.
 optimizer_slots: 'require' loads the optimizer slots of the files, which must
   belong to the variable's optimizer, if any; 'reset' ignores them, and the next
   optimizer starts with initial slots.
-DATA_LOSS, with file and byte, if a file is damaged or has ids of another part.
+DATA_LOSS, with file and byte, if a file is damaged, not as listed, or has ids of
+another part.
 INVALID_ARGUMENT if a file has rows of another dim or dtype.
 FAILED_PRECONDITION if the optimizers differ, or there are more rows than the
 variable's cap.
@@ -197,7 +211,7 @@ without a gap; the variables are not changed then.
 
 LODESTAR_OP("SnapshotApply")
     .Inputs("tables: N * resource", "files: string", "file_tables: int64",
-            "parts: int64", "base: string")
+            "parts: int64", "base: string", "listed: int64")
     .Outputs("written: int64", "removed: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
     .Stateful(ApplyShape)
@@ -214,11 +228,12 @@ file_tables: [F], the table's index of each file; every table needs files.
 parts: [N, 2], the part of the table that each variable is, and the number of
   parts. A variable takes the ids of its part only.
 base: The base from which the variables then record changes; empty: none.
+listed: [F, 3], as for SnapshotLoad.
 written: [N], number of inserted or changed rows.
 removed: [N], number of removed rows.
 optimizer_slots: 'reset' ignores optimizer slots in the files; written rows get
   initial slots.
-DATA_LOSS, with file and byte, if a file is damaged.
+DATA_LOSS, with file and byte, if a file is damaged or not as listed.
 INVALID_ARGUMENT if a file is not incremental, or has another dim or dtype.
 FAILED_PRECONDITION if the optimizers differ, or there would be more rows than
 the variable's cap.
@@ -256,18 +271,19 @@ INVALID_ARGUMENT if no block can begin there.
 )doc");
 
 LODESTAR_OP("SnapshotMerge")
-    .Inputs("files: string", "out: string", "label: string")
+    .Inputs("files: string", "out: string", "label: string", "listed: int64")
     .Outputs("rows: int64", "bytes: int64", "crc: int64")
-    .Stateful(ScalarOutputs({1, 0, 0}))
+    .Stateful(ScalarOutputs({1, 0, 0, 2}))
     .Doc(R"doc(
 Merges a table's full file and its incremental files into one full file.
 
 files: [F], in the order of their versions, beginning with a full one.
 out: Path of a file that does not exist yet.
 label: Label of the new file, as for SnapshotWrite.
+listed: [F, 3], as for SnapshotLoad.
 rows: Number of rows.
 crc: CRC32C of the file.
-DATA_LOSS, with file and byte, if a file is damaged.
+DATA_LOSS, with file and byte, if a file is damaged or not as listed.
 INVALID_ARGUMENT if the files do not belong to one table.
 )doc");
 
@@ -285,6 +301,26 @@ bytes: Size of the file.
 crc: CRC32C of the file.
 ALREADY_EXISTS, PERMISSION_DENIED, NOT_FOUND or RESOURCE_EXHAUSTED, with the
 file and the system's message, if it cannot be written.
+)doc");
+
+LODESTAR_OP("SnapshotReadBlobs")
+    .Inputs("path: string", "listed: int64")
+    .Outputs("blobs: string")
+    .Stateful(ScalarOutputs({0, 0}))
+    .Doc(R"doc(
+Reads the concatenated blobs of a snapshot file and checks the file.
+
+listed: CRC32C that a manifest lists for the file; -1 if none does.
+DATA_LOSS, with file and byte, if it is damaged or not as listed.
+NOT_FOUND or PERMISSION_DENIED if it cannot be read.
+)doc");
+
+LODESTAR_OP("SnapshotCrc")
+    .Inputs("data: string")
+    .Outputs("crc: int64")
+    .Stateful(ScalarOutputs({0}))
+    .Doc(R"doc(
+Returns the CRC32C of bytes.
 )doc");
 
 LODESTAR_OP("SnapshotFileCrc")
