@@ -187,12 +187,13 @@ __device__ bool ReadCell(const DeviceIndex& index, int64_t cells, int64_t cell,
 // Two kernels move the pending ids: the first inserts them, the second finds
 // their cells.
 __global__ void MovePendingKernel(DeviceIndex from, int64_t cells,
-                                  DeviceIndex to) {
+                                  AdmissionView to) {
   IndexEntry entry = {};
   const bool mine = ReadCell(from, cells, ThreadNumber(), &entry);
   int64_t value = 0;
-  to.FindOrInsert(
+  to.index.FindOrInsert(
       mine, entry.key, [&](bool, bool) { return entry.value; }, &value);
+  CountBlock(mine, &to.counts->inserted);
 }
 
 __global__ void MoveLastSeenKernel(DeviceIndex from, int64_t cells,
@@ -307,17 +308,12 @@ Status DeviceAdmission::Rehash(const DeviceStream& on, int64_t cells,
   const int64_t before = entries.size();
   const DeviceIndex from = {tags.data(), entries.data(),
                             static_cast<uint32_t>(before / kBucket - 1)};
-  const DeviceIndex to = view(0).index;
+  const AdmissionView to = view(0);
   LODESTAR_CUDA_TRY(
       Launch(MovePendingKernel, before, on.stream, from, before, to));
-  LODESTAR_CUDA_TRY(Launch(MoveLastSeenKernel, before, on.stream, from, before,
-                           last_seen.data(), to, last_seen_.data()));
-  PendingCounts counts;
-  counts.inserted = static_cast<uint32_t>(ids);
   cells_bound_ = ids;
-  // cudaMemcpyAsync from pageable memory reads it before it returns.
-  return CudaStatus(cudaMemcpyAsync(counts_.data(), &counts, sizeof(counts),
-                                    cudaMemcpyHostToDevice, on.stream),
+  return CudaStatus(Launch(MoveLastSeenKernel, before, on.stream, from, before,
+                           last_seen.data(), to.index, last_seen_.data()),
                     kFor);
 }
 
@@ -522,9 +518,7 @@ Status DeviceAdmission::Import(const DeviceStream& on,
                                const EmbeddingRowsView& rows) {
   if (!any()) return Status();
   const auto upload = [&](void* to, const void* from, int64_t bytes) {
-    return CudaStatus(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
-        kFor);
+    return CopyToDevice(on, from, bytes, to);
   };
   if (!rows.sketch.empty()) {
     LODESTAR_RETURN_IF_ERROR(ReserveSketch(on));
