@@ -259,8 +259,7 @@ __global__ void TakePendingKernel(AdmissionView view, const uint32_t* list,
 
 AdmissionView DeviceAdmission::view(int64_t step) const {
   AdmissionView view = {};
-  view.index = {tags_.data(), entries_.data(),
-                static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+  view.index = DeviceIndex::Of(tags_, entries_);
   view.last_seen = last_seen_.data();
   view.counts = counts_.data();
   view.none_pending = NonePending(step);
@@ -306,8 +305,7 @@ Status DeviceAdmission::Rehash(const DeviceStream& on, int64_t cells,
   LODESTAR_RETURN_IF_ERROR(ClearPending(on));
   if (ids == 0) return Status();
   const int64_t before = entries.size();
-  const DeviceIndex from = {tags.data(), entries.data(),
-                            static_cast<uint32_t>(before / kBucket - 1)};
+  const DeviceIndex from = DeviceIndex::Of(tags, entries);
   const AdmissionView to = view(0);
   LODESTAR_CUDA_TRY(
       Launch(MovePendingKernel, before, on.stream, from, before, to));

@@ -104,8 +104,7 @@ Status DeviceIdMap::Create(Span<const int64_t> keys, Span<const int64_t> values,
 }
 
 DeviceIndex DeviceIdMap::index() const {
-  return {tags_.data(), entries_.data(),
-          static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+  return DeviceIndex::Of(tags_, entries_);
 }
 
 int64_t DeviceIdMap::bytes() const {

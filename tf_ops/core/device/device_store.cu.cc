@@ -158,8 +158,7 @@ int64_t DeviceStore::CellsFor(int64_t rows) const {
 }
 
 DeviceIndex DeviceStore::index() const {
-  return {tags_.data(), entries_.data(),
-          static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+  return DeviceIndex::Of(tags_, entries_);
 }
 
 DeviceRows DeviceStore::rows() const { return RowsWith(optimizer_); }
@@ -281,8 +280,7 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(entries.data(), 0xff, entries.bytes(), on.stream));
   const int64_t before = entries_.size();
-  const DeviceIndex to = {tags.data(), entries.data(),
-                          static_cast<uint32_t>(cells / kBucket - 1)};
+  const DeviceIndex to = DeviceIndex::Of(tags, entries);
   if (before > 0) {
     LODESTAR_CUDA_TRY(
         Launch(RehashKernel, before, on.stream, index(), to, before));
