@@ -17,6 +17,7 @@ namespace {
 
 TEST(KeyedHashTest, EachProcessHasAKey) {
   EXPECT_EQ(ProcessHashKey(), ProcessHashKey());
+  EXPECT_EQ(ProcessHashKey() % 2, 1u);
   if (std::getenv("LODESTAR_PRINT_KEY") != nullptr) {
     std::printf("key %llx\n",
                 static_cast<unsigned long long>(ProcessHashKey()));
@@ -43,15 +44,18 @@ TEST(KeyedHashTest, ChosenIdsHaveDifferentHashes) {
   constexpr int64_t kIds = 20000;
   for (const std::vector<int64_t>& ids :
        {IdsWithEqualLowBits(kIds), IdsWithEqualHighBits(kIds)}) {
-    std::set<uint32_t> low, high;
+    std::set<uint32_t> low, high, products;
     for (const int64_t id : ids) {
-      const uint64_t hash =
-          KeyedHash(static_cast<uint64_t>(id), ProcessHashKey());
+      const uint64_t word = static_cast<uint64_t>(id);
+      const uint64_t hash = KeyedHash(word, ProcessHashKey());
       low.insert(static_cast<uint32_t>(hash));
       high.insert(static_cast<uint32_t>(hash >> 32));
+      products.insert(static_cast<uint32_t>(
+          MultiplyHash(Mix64(word), ProcessHashKey()) >> 32));
     }
     EXPECT_GT(low.size(), kIds - 10u);
     EXPECT_GT(high.size(), kIds - 10u);
+    EXPECT_GT(products.size(), kIds - 10u);
   }
 }
 

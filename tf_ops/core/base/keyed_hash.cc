@@ -4,6 +4,8 @@
 #include <exception>
 #include <random>
 
+#include "tf_ops/core/base/hash.h"
+
 namespace lodestar {
 namespace {
 
@@ -23,7 +25,7 @@ uint64_t DrawKey() {
 }  // namespace
 
 uint64_t ProcessHashKey() {
-  static const uint64_t key = DrawKey();
+  static const uint64_t key = DrawKey() | 1;
   return key;
 }
 

@@ -1,7 +1,7 @@
-// ShardedRows: the rows of a table. Mix64(id) selects a shard. A hash with the
-// process's key is the tag in the shard's LeafIndex, which leads to a row of
-// the shard's RowStore. Sharding, tags and growth never change a result. Shared
-// rows are in a RowStore of their own.
+// ShardedRows: the rows of a table. Mix64(id) selects a shard. A keyed hash of
+// the process (keyed_hash.h) is the tag in the shard's LeafIndex, which leads
+// to a row of the shard's RowStore. Sharding, tags and growth never change a
+// result. Shared rows are in a RowStore of their own.
 //
 // Reads and writes of resident rows take no shard lock, except that moving a
 // row within the eviction order takes all shard locks.
@@ -146,10 +146,10 @@ class ShardedRows {
     uint32_t tag;
   };
   IdHash HashOf(int64_t id) const {
-    const uint64_t word = static_cast<uint64_t>(id);
-    return {FastRange32(static_cast<uint32_t>(Mix64(word) >> 32),
+    const uint64_t mixed = Mix64(static_cast<uint64_t>(id));
+    return {FastRange32(static_cast<uint32_t>(mixed >> 32),
                         static_cast<uint32_t>(shards_.size())),
-            static_cast<uint32_t>(KeyedHash(word, hash_key_))};
+            static_cast<uint32_t>(MultiplyHash(mixed, hash_key_) >> 32)};
   }
   RowRef RefTo(uint32_t shard, uint32_t row) const {
     return {shard, row, shards_[shard]->rows.meta(row)};

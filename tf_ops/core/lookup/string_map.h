@@ -186,10 +186,7 @@ class StringMap {
     char* record;
   };
 
-  // The high bits of a product with a random odd number seldom collide, however
-  // the hashes were chosen (Dietzfelbinger et al.: A Reliable Randomized
-  // Algorithm for the Closest-Pair Problem, 1997). Faster than KeyedHash here.
-  uint64_t WordOf(uint64_t hash) const { return hash * multiplier_; }
+  uint64_t WordOf(uint64_t hash) const { return MultiplyHash(hash, hash_key_); }
   static uint16_t TagOf(uint64_t word) {
     return static_cast<uint16_t>(word >> 16) | 1;
   }
@@ -315,7 +312,7 @@ class StringMap {
   Status Rebuild(int64_t capacity, int64_t record_bytes);
   Status AddRecordMemory(int64_t bytes);
 
-  uint64_t multiplier_ = ProcessHashKey() | 1;
+  uint64_t hash_key_ = ProcessHashKey();
   BucketArray<Bucket> buckets_;
   int64_t live_ = 0;
 
