@@ -92,6 +92,7 @@ def lodestar_embedding_apply_all(
     slot_inits: Sequence[float],
     create_missing: Sequence[bool],
     nonfinite: str = 'raise',
+    inside_step: bool = False,
     name: str | None = None,
 ) -> tf.Operation | None: ...
 

@@ -244,6 +244,8 @@ void TestEachAllocation(Random* random) {
       FailingAllocator memory(tables.memory.get());
       const DeviceStream on = {tables.stream, &memory};
       tables.FindOrInsert(old_ids, true, true, what);
+      // The ids that a call evicts are noted for the next snapshot.
+      if (!call.on_both) tables.device->SetBase("base", tables.on);
       tables.host->SetStep(3);
       tables.device->SetStep(3);
       Status status;
@@ -275,10 +277,119 @@ void TestEachAllocation(Random* random) {
   }
 }
 
+// An update of two tables changes both or none, whether one is full or an
+// allocation fails.
+void TestTwoTables(Random* random) {
+  constexpr int kWidth = 4;
+  const std::vector<float> numbers = {0.1f, 0.0f, 1e-7f};
+  const std::vector<float> inits = {0.1f};
+  const Ids ids = UniqueOf(SomeIds(random, 300, 200));
+  const int64_t n = static_cast<int64_t>(ids.size());
+  Ids others(100);
+  for (size_t i = 0; i < others.size(); ++i) others[i] = 100000 + i;
+  const DeviceBuffer<int64_t> device_ids(ids);
+  const std::vector<float> gradients(n * kWidth, 0.5f);
+  const DeviceBuffer<float> device_gradients(gradients);
+  TablePolicies full;
+  full.eviction.max_rows = n - 1;
+  full.eviction.raise_when_full = true;
+  SparseOptimizer adagrad;
+  ExpectOk(SparseOptimizer::Create("adagrad", numbers, &adagrad), "adagrad");
+  const auto update = [&](Tables* first, Tables* second, int64_t of_second,
+                          const DeviceStream& on, int64_t* failed) {
+    TableUpdate updates[] = {
+        first->UpdateOf(device_ids.data(), n, device_gradients.data()),
+        second->UpdateOf(device_ids.data(), of_second,
+                         device_gradients.data())};
+    for (TableUpdate& of_table : updates) {
+      of_table.optimizer = "adagrad";
+      of_table.hyperparameters = numbers;
+      of_table.slot_inits = inits;
+      of_table.create_missing = true;
+      of_table.next_step = -1;
+    }
+    return first->device->Update({updates, 2}, on, failed);
+  };
+  const auto on_host = [&](Tables* tables, int64_t count) {
+    ExpectOk(tables->host->Apply({ids.data(), count}, gradients.data(),
+                                 "adagrad", adagrad, inits, true, -1, nullptr),
+             "on the host");
+  };
+  // Tables are locked in the order of their addresses.
+  for (const bool full_first : {false, true}) {
+    Tables one(kWidth, RowType::kFloat32, "normal",
+               full_first ? full : TablePolicies());
+    Tables two(kWidth, RowType::kFloat32, "normal",
+               full_first ? TablePolicies() : full);
+    Tables* const open = full_first ? &two : &one;
+    Tables* const closed = full_first ? &one : &two;
+    int64_t failed = -1;
+    ExpectError(update(open, closed, n, one.on, &failed),
+                StatusCode::kFailedPrecondition, "is full");
+    Expect(failed == 1, "the second table is full");
+    one.ExpectSameTable("full");
+    two.ExpectSameTable("full");
+    ExpectOk(update(open, closed, n - 1, one.on, &failed), "room");
+    on_host(open, n);
+    on_host(closed, n - 1);
+    one.ExpectSameTable("room");
+    two.ExpectSameTable("room");
+  }
+  TablePolicies cap;
+  cap.eviction.max_rows = n + 50;
+  for (const bool evicts : {false, true}) {
+    int64_t errors = 0;
+    bool fails = true;
+    for (int64_t failures = 0; fails; ++failures) {
+      const std::string what = StrCat(evicts ? "eviction from " : "",
+                                      "two tables, allocation ", failures);
+      const TablePolicies policies = evicts ? cap : TablePolicies();
+      CudaAllocator cuda;
+      FailingAllocator allocator(&cuda);
+      Tables one(kWidth, RowType::kFloat32, "normal", policies, &allocator);
+      Tables two(kWidth, RowType::kFloat32, "normal", policies, &allocator);
+      for (Tables* const tables : {&one, &two}) {
+        if (!evicts) continue;
+        tables->FindOrInsert(others, true, true, what);
+        // An optimizer that is attached later would end the marking.
+        tables->Apply(others, "adagrad", numbers, inits, false, random, what);
+        tables->device->SetBase("base", tables->on);
+        tables->host->SetStep(3);
+        tables->device->SetStep(3);
+      }
+      FailingAllocator memory(one.memory.get());
+      const DeviceStream on = {one.stream, &memory};
+      int64_t failed = -1;
+      // The emulation of a sort allocates host memory.
+      host_fails = !evicts;
+      allocations_left = failures;
+      Status status = update(&one, &two, n, on, &failed);
+      fails = allocations_left < 0;
+      allocations_left = -1;
+      host_fails = false;
+      if (!status.ok()) {
+        ++errors;
+        one.ExpectSameTable(what);
+        two.ExpectSameTable(what);
+        status = update(&one, &two, n, on, &failed);
+      }
+      ExpectOk(status, what);
+      on_host(&one, n);
+      on_host(&two, n);
+      one.ExpectSameTable(what + ", repeated");
+      two.ExpectSameTable(what + ", repeated");
+    }
+    Expect(errors > 1, "two tables: allocations failed");
+  }
+}
+
 }  // namespace
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
   using namespace lodestar;
-  return RunTests(argc, argv, {{"allocations", TestEachAllocation}}, &few);
+  return RunTests(
+      argc, argv,
+      {{"allocations", TestEachAllocation}, {"two tables", TestTwoTables}},
+      &few);
 }

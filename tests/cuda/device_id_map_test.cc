@@ -16,9 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/testing/chosen_ids.h"
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/device/batch/device_batch.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/core/lookup/bucket_hash.h"
 #include "tf_ops/core/lookup/integer_map.h"
@@ -105,6 +107,40 @@ void TestMap(Random* random, int64_t size) {
   cudaStreamDestroy(stream);
 }
 
+// Keys that collide in tables without a key take no longer than others.
+void TestChosenKeys() {
+  constexpr int64_t kKeys = 16384;
+  cudaStream_t stream;
+  REQUIRE_CUDA(cudaStreamCreate(&stream));
+  {
+    CudaAllocator allocator;
+    StreamAllocator memory(stream);
+    const DeviceStream on = {stream, &memory};
+    const auto build = [&](const Numbers& keys) {
+      std::unique_ptr<DeviceIdMap> map;
+      ExpectOk(DeviceIdMap::Create(keys, keys, &allocator, on, &map), "create");
+    };
+    const auto find_unique = [&](const Numbers& keys) {
+      const DeviceBuffer<int64_t> ids(keys);
+      DeviceBatch batch;
+      ExpectOk(batch.Unique(on, {ids.data(), kKeys, nullptr}, nullptr),
+               "unique");
+      REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    };
+    const auto seconds = [](const auto& call, const Numbers& keys) {
+      return CpuSecondsOf([&] { call(keys); });
+    };
+    const Numbers usual = RandomIds(kKeys);
+    Expect(
+        seconds(build, IdsWithEqualHighBits(kKeys)) < 5 * seconds(build, usual),
+        "chosen keys of an id table");
+    Expect(seconds(find_unique, IdsWithEqualLowBits(kKeys)) <
+               5 * seconds(find_unique, usual),
+           "chosen ids of a batch");
+  }
+  cudaStreamDestroy(stream);
+}
+
 #ifdef __DRIVER_TYPES_H__
 void Benchmark() {
   constexpr int64_t kKeys = 10'000'000;
@@ -168,6 +204,7 @@ int Main(int argc, char** argv) {
   for (const int64_t size : {0, 1, 31, 1000, few ? 2000 : 200000}) {
     TestMap(&random, size);
   }
+  TestChosenKeys();
 #ifdef __DRIVER_TYPES_H__
   if (argc > 1 && std::strcmp(argv[1], "--benchmark") == 0) Benchmark();
 #endif

@@ -3,6 +3,7 @@
 // are restored from them.
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/cuda/checks.h"
@@ -404,6 +406,55 @@ void TestUnfused(Random* random) {
   }
 }
 
+// The step may move during a lookup that counts: a row that was counted once
+// more is in the next incremental snapshot.
+void TestMovingStep(Random* random) {
+  TablePolicies min_count;
+  min_count.admission.kind = AdmissionPolicy::Kind::kMinCount;
+  for (const TablePolicies& policies : {TablePolicies(), min_count}) {
+    Tables tables(4, RowType::kFloat32, "normal", policies);
+    const Ids ids = UniqueOf(SomeIds(random, few ? 300 : 3000, 3000));
+    const int64_t n = static_cast<int64_t>(ids.size());
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceStore::Ids batch = {device_ids.data(), n, nullptr};
+    DeviceStore::InsertOptions counting;
+    counting.count_frequency = true;
+    const auto look_up = [&] {
+      ExpectOk(tables.device->FindOrInsert(tables.on, batch, counting, {}),
+               "lookup");
+    };
+    tables.device->SetStep(0);
+    look_up();
+    const auto start = std::chrono::steady_clock::now();
+    look_up();
+    REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+    const auto took = std::chrono::steady_clock::now() - start;
+    constexpr int kRounds = 20;
+    for (int round = 1; round <= kRounds; ++round) {
+      const EmbeddingRows before = ExportOf(*tables.device, tables.on);
+      tables.device->SetBase("base", tables.on);
+      std::thread mover([&] {
+        std::this_thread::sleep_for(took * round / kRounds);
+        tables.device->SetStep(round);
+      });
+      look_up();
+      mover.join();
+      const EmbeddingRows after = ExportOf(*tables.device, tables.on);
+      const Snapshot delta = Begin(tables.device.get(), "base", tables.on);
+      const TempFile file;
+      const FileContent content = Write(delta.get(), file.path());
+      delta->Abort();
+      int64_t missing = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        missing += after.frequencies[i] != before.frequencies[i] &&
+                   content.rows.count(after.ids[i]) == 0;
+      }
+      Expect(missing == 0, StrCat(missing, " counted rows are missing"));
+      look_up();
+    }
+  }
+}
+
 // A cleared table has no base, and a snapshot that is not written ends.
 void TestClear(Random* random) {
   SnapshotTest test(4, RowType::kFloat32, random);
@@ -448,6 +499,7 @@ int main(int argc, char** argv) {
                    {"many rows", TestManyRows},
                    {"policies", TestPolicies},
                    {"unfused", TestUnfused},
+                   {"moving step", TestMovingStep},
                    {"clear", TestClear}},
                   &few);
 }

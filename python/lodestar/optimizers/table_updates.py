@@ -278,9 +278,7 @@ def _on_each_device(
 def _apply_on_device(group: _Group, nonfinite: str) -> list[tf.Operation]:
     if not group.is_one_op:
         return _apply_as_one_step(*group, nonfinite)
-    if len(group.updates) == 1:
-        return _operations([_apply(group.updates[0], nonfinite)])
-    return _operations([_apply_all(group.updates, nonfinite)])
+    return _apply_fused(group.updates, nonfinite)
 
 
 def _apply_as_one_step(
@@ -290,13 +288,18 @@ def _apply_as_one_step(
 ) -> list[tf.Operation]:
     """Applies all in one step, so that a snapshot has all of it or nothing."""
     handles = [u.table.resource_handle for u in updates]
+    fused = [u for u in updates if isinstance(u.update, RowUpdate)]
+    unfused = [u for u in updates if not isinstance(u.update, RowUpdate)]
     step = gen_ops.lodestar_begin_step(
         [*handles, *(part.resource_handle for part in emptied)]
     )
     try:
         with tf.control_dependencies(_operations([step])):
-            applied = _operations(
-                [_apply(u, nonfinite, inside_step=True) for u in updates]
+            applied = _apply_fused(fused, nonfinite, inside_step=True)
+        # After the op that may find a table full and then changes nothing.
+        with tf.control_dependencies(applied or _operations([step])):
+            applied += _operations(
+                [_apply(u, nonfinite, inside_step=True) for u in unfused]
             )
         # Last, so that waiting gradients are not lost if an update fails.
         with tf.control_dependencies(applied):
@@ -329,9 +332,19 @@ def _check(u: TableUpdate) -> Any:
         )
 
 
+def _apply_fused(
+    updates: Sequence[TableUpdate], nonfinite: str, inside_step: bool = False
+) -> list[tf.Operation]:
+    """Applies updates with fused rules atomically."""
+    if not updates:
+        return []
+    if len(updates) == 1:
+        return _operations([_apply(updates[0], nonfinite, inside_step)])
+    return _operations([_apply_all(updates, nonfinite, inside_step)])
+
+
 def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
-    # Inside a step, its end sets the steps of all tables.
-    next_step = tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
+    next_step = _next_step(u, inside_step)
     if isinstance(u.update, UnfusedUpdate):
         return u.update.unfused.apply(
             u.table, u.update, u.gradient, next_step, nonfinite
@@ -350,18 +363,26 @@ def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
     )
 
 
-def _apply_all(updates: Sequence[TableUpdate], nonfinite: str) -> Any:
+def _next_step(u: TableUpdate, inside_step: bool) -> Any:
+    # Inside a step, its end sets the steps of all tables.
+    return tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
+
+
+def _apply_all(
+    updates: Sequence[TableUpdate], nonfinite: str, inside_step: bool
+) -> Any:
     rules = [u.update for u in updates if isinstance(u.update, RowUpdate)]
     return gen_ops.lodestar_embedding_apply_all(
         [u.table.resource_handle for u in updates],
         [tf.cast(u.gradient.indices, tf.int64) for u in updates],
         [tf.cast(u.gradient.values, u.table.update_dtype) for u in updates],
         [rule.hyperparameters for rule in rules],
-        [tf.cast(u.next_step, tf.int64) for u in updates],
+        [_next_step(u, inside_step) for u in updates],
         optimizers=[rule.optimizer for rule in rules],
         slot_inits=[init for rule in rules for init in rule.slot_inits],
         create_missing=[u.create_missing for u in updates],
         nonfinite=nonfinite,
+        inside_step=inside_step,
     )
 
 

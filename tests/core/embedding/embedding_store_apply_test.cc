@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/core/testing/threads.h"
@@ -117,6 +118,103 @@ TEST(EmbeddingStoreApplyTest, AnErrorInOneTableChangesNone) {
   EXPECT_EQ(failed, 0);
   for (int t = 0; t < 2; ++t) EXPECT_EQ(tables[t].Rows(), before[t]) << t;
   EXPECT_EQ(tables[0].store->step(), 0);
+}
+
+// A table of two rows that raises when full, or an unlimited empty table.
+std::unique_ptr<EmbeddingStore> NewStore(bool full) {
+  TablePolicies policies;
+  policies.eviction.max_rows = full ? 2 : 0;
+  policies.eviction.raise_when_full = full;
+  std::unique_ptr<EmbeddingStore> store;
+  EXPECT_TRUE(
+      EmbeddingStore::Create(2, 4, RowInitializer(), &store, policies).ok());
+  return store;
+}
+
+EmbeddingStore::UniqueUpdate NewRows(EmbeddingStore* store,
+                                     const std::vector<int64_t>& ids,
+                                     const std::vector<float>& gradients,
+                                     const SparseOptimizer& sgd) {
+  EmbeddingStore::UniqueUpdate update;
+  update.store = store;
+  update.unique_ids = ids;
+  update.gradients = gradients.data();
+  update.name = "sgd";
+  update.optimizer = &sgd;
+  update.create_missing = true;
+  update.next_step = -1;
+  return update;
+}
+
+// Made before all other tables of the process.
+const std::unique_ptr<EmbeddingStore> first_store = NewStore(false);
+
+TEST(EmbeddingStoreApplyTest, NoStoreHasMadeAnEmptyPlan) {
+  LookupPlan plan;
+  plan.refs.resize(3);
+  EXPECT_TRUE(first_store->RefsOf(plan).empty());
+  EXPECT_TRUE(NewStore(false)->RefsOf(plan).empty());
+  EXPECT_EQ(first_store->RefsOf(first_store->PlanOf(plan.refs)).size(), 3);
+}
+
+TEST(EmbeddingStoreApplyTest, AFullTableLeavesTheOthersAsTheyWere) {
+  const std::vector<float> h = {0.5f, 0.0f};
+  const std::vector<int64_t> ids = {4, 5, 6};
+  const std::vector<float> gradients(6, 1.0f);
+  SparseOptimizer sgd;
+  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  // Tables are locked in the order of their addresses.
+  for (int full : {0, 1}) {
+    std::unique_ptr<EmbeddingStore> stores[2];
+    for (int t = 0; t < 2; ++t) stores[t] = NewStore(t == full);
+    std::vector<EmbeddingStore::UniqueUpdate> updates;
+    for (const auto& store : stores) {
+      updates.push_back(NewRows(store.get(), ids, gradients, sgd));
+    }
+    int64_t failed = -1;
+    EXPECT_EQ(EmbeddingStore::Apply(updates, nullptr, &failed).code(),
+              StatusCode::kFailedPrecondition);
+    EXPECT_EQ(failed, full);
+    for (const auto& store : stores) {
+      EXPECT_EQ(store->size(), 0);
+      EXPECT_EQ(store->step(), 0);
+      EXPECT_EQ(store->Stats().count(Event::kInserts), 0);
+      EmbeddingRows rows;
+      ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+      EXPECT_EQ(rows.optimizer.name, "");
+    }
+    const Span<const int64_t> fit(ids.data(), 2);
+    updates[full].unique_ids = fit;
+    EXPECT_TRUE(EmbeddingStore::Apply(updates, nullptr, &failed).ok());
+    EXPECT_EQ(stores[full]->size(), 2);
+    EXPECT_EQ(stores[1 - full]->size(), 3);
+  }
+}
+
+TEST(EmbeddingStoreApplyTest, CallsMayNameTheirTablesInAnyOrder) {
+  const std::vector<float> h = {0.5f, 0.0f};
+  const std::vector<float> gradients(2, 1.0f);
+  SparseOptimizer sgd;
+  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  const std::unique_ptr<EmbeddingStore> stores[] = {NewStore(false),
+                                                    NewStore(false)};
+  constexpr int kCalls = 300;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int64_t call = 0; call < kCalls; ++call) {
+        const std::vector<int64_t> ids = {call * 3 + thread};
+        EmbeddingStore* const first = stores[thread % 2].get();
+        EmbeddingStore* const second = stores[1 - thread % 2].get();
+        const std::vector<EmbeddingStore::UniqueUpdate> updates = {
+            NewRows(first, ids, gradients, sgd),
+            NewRows(second, ids, gradients, sgd)};
+        EXPECT_TRUE(EmbeddingStore::Apply(updates, nullptr).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& store : stores) EXPECT_EQ(store->size(), 3 * kCalls);
 }
 
 }  // namespace

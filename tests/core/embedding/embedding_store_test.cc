@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/core/embedding/resident_bytes.h"
+#include "tests/core/testing/chosen_ids.h"
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/threads.h"
 
@@ -543,6 +544,24 @@ TEST(EmbeddingStoreTest, CreateEmptyLikeCopiesTheSettings) {
   EXPECT_EQ(rows.salt, 3);
   EXPECT_FALSE(rows.values == wanted.values);
   EXPECT_FALSE(rows.shared_values == wanted.shared_values);
+}
+
+TEST(EmbeddingStoreTest, ChosenIdsTakeNoLonger) {
+  constexpr int64_t kIds = 8000;
+  static constexpr EmbeddingStore::LookupOptions kCounting = {
+      /*insert=*/true, /*count_frequency=*/true};
+  const auto seconds = [](const std::vector<int64_t>& ids) {
+    return CpuSecondsOf([&] {
+      std::unique_ptr<EmbeddingStore> store;
+      ASSERT_TRUE(EmbeddingStore::Create(1, 1, RowInitializer(), &store).ok());
+      std::vector<RowRef> refs(kIds);
+      for (int call = 0; call < 2; ++call) {
+        ASSERT_TRUE(store->FindOrInsert(ids, kCounting, refs, nullptr).ok());
+      }
+    });
+  };
+  const double usual = seconds(RandomIds(kIds));
+  EXPECT_LT(seconds(IdsWithEqualLowBits(kIds)), 10 * usual);
 }
 
 }  // namespace

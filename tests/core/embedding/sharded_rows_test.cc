@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/core/testing/chosen_ids.h"
 
 namespace lodestar {
 namespace {
@@ -269,6 +272,23 @@ TEST(ShardedRowsOfWideRowsTest, ARowStartsWithTheInitialValueOfItsId) {
     std::vector<char> found(rows.row_bytes());
     ASSERT_TRUE(store.Read(row, 9, found.data()));
     EXPECT_EQ(found, wanted);
+  }
+}
+
+TEST_F(ShardedRowsTest, ChosenIdsHaveDifferentTags) {
+  constexpr int64_t kIds = 16000;
+  std::set<uint32_t> tags;
+  for (const int64_t id : IdsWithEqualLowBits(kIds)) {
+    tags.insert(rows_.HashOf(id).tag);
+  }
+  EXPECT_GT(tags.size(), kIds - 10u);
+}
+
+// Shards are part of what tables promise, so they have no key.
+TEST_F(ShardedRowsTest, ShardsAreTheSameInAllProcesses) {
+  for (const int64_t id : {0, 1, -7, 12345}) {
+    EXPECT_EQ(rows_.HashOf(id).shard,
+              FastRange32(static_cast<uint32_t>(Mix64(id) >> 32), kShards));
   }
 }
 

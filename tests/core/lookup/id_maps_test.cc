@@ -11,8 +11,11 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "tests/core/testing/chosen_ids.h"
 #include "tf_ops/core/lookup/integer_map.h"
 #include "tf_ops/core/lookup/string_map.h"
 
@@ -310,6 +313,47 @@ TEST(StringMapTest, BytesOfTenMillionShortKeys) {
   if (!kSanitized) {
     EXPECT_LE(ResidentBytes() - before, bound + (4 << 20));
   }
+}
+
+TEST(IntegerMapTest, ChosenKeysTakeNoLonger) {
+  constexpr int64_t kKeys = 16000;
+  const auto seconds = [](const std::vector<int64_t>& keys) {
+    return CpuSecondsOf([&] {
+      IntegerMap map;
+      const auto key = [&](int64_t i) { return keys[i]; };
+      const auto value = [](int64_t i) { return i; };
+      ASSERT_TRUE(map.ReserveFor(kKeys, key, value).ok());
+      EXPECT_EQ(map.AddNew(kKeys, key, value), -1);
+    });
+  };
+  const double usual = seconds(RandomIds(kKeys));
+  EXPECT_LT(seconds(IdsWithEqualHighBits(kKeys)), 10 * usual);
+}
+
+TEST(StringMapTest, ChosenKeysTakeNoLonger) {
+  constexpr int64_t kKeys = 6000;
+  // Without a key, the bits of the hash below the highest 16 selected the line,
+  // of 8 keys. Collects keys of one line.
+  std::vector<std::string> chosen, usual;
+  for (int64_t i = 0; chosen.size() < kKeys; ++i) {
+    std::string key = std::to_string(i);
+    const uint64_t home = (StringMap::Hash(key) << 16) >> 54;
+    if (home == 0) {
+      chosen.push_back(std::move(key));
+    } else if (usual.size() < kKeys) {
+      usual.push_back(std::move(key));
+    }
+  }
+  const auto seconds = [](const std::vector<std::string>& keys) {
+    return CpuSecondsOf([&] {
+      StringMap map;
+      const auto key = [&](int64_t i) { return std::string_view(keys[i]); };
+      const auto value = [](int64_t i) { return i; };
+      ASSERT_TRUE(map.ReserveFor(kKeys, key, value).ok());
+      EXPECT_EQ(map.AddNew(kKeys, key, value), -1);
+    });
+  };
+  EXPECT_LT(seconds(chosen), 5 * seconds(usual));
 }
 
 }  // namespace

@@ -6,12 +6,51 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
-struct EmulatedStream {};
+struct EmulatedStream {
+  // Whether a copy from pageable memory was not waited for.
+  std::atomic<bool> reads_pageable{false};
+};
 struct EmulatedEvent {};
+
+namespace {
+
+// Allocations of page-locked memory.
+struct PageLocked {
+  std::mutex mutex;
+  std::map<const char*, size_t> sizes;
+};
+
+PageLocked& PageLockedMemory() {
+  static auto* const locked = new PageLocked;
+  return *locked;
+}
+
+bool IsPageLocked(const void* memory) {
+  PageLocked& locked = PageLockedMemory();
+  const char* const at = static_cast<const char*>(memory);
+  std::lock_guard<std::mutex> lock(locked.mutex);
+  const auto after = locked.sizes.upper_bound(at);
+  if (after == locked.sizes.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return at < begin + bytes;
+}
+
+// The null stream is one, too.
+EmulatedStream& StateOf(cudaStream_t stream) {
+  static auto* const none = new EmulatedStream;
+  return stream == nullptr ? *none : *stream;
+}
+
+}  // namespace
 
 namespace lodestar {
 
@@ -147,6 +186,12 @@ uint64_t EmulateShuffle(uint64_t value, int lane) {
 
 int EmulateSyncCount(bool value) { return block.SyncCount(value); }
 
+void EmulateWork(EmulatedStream* stream) {
+  if (!StateOf(stream).reads_pageable) return;
+  std::fprintf(stderr, "a copy from pageable memory was not waited for\n");
+  std::abort();
+}
+
 }  // namespace lodestar
 
 unsigned __ballot_sync(unsigned, bool value) {
@@ -176,7 +221,35 @@ cudaError_t EmulateMalloc(void** memory, size_t bytes) {
 }
 
 cudaError_t EmulateFree(void* memory) {
+  {
+    PageLocked& locked = PageLockedMemory();
+    std::lock_guard<std::mutex> lock(locked.mutex);
+    locked.sizes.erase(static_cast<char*>(memory));
+  }
   std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t EmulateMallocHost(void** memory, size_t bytes) {
+  const cudaError_t status = EmulateMalloc(memory, bytes);
+  if (status != cudaSuccess) return status;
+  PageLocked& locked = PageLockedMemory();
+  std::lock_guard<std::mutex> lock(locked.mutex);
+  locked.sizes[static_cast<char*>(*memory)] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+  lodestar::EmulateWork(stream);
+  if (kind == cudaMemcpyHostToDevice && bytes > 0 && !IsPageLocked(from)) {
+    StateOf(stream).reads_pageable = true;
+  }
+  return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  StateOf(stream).reads_pageable = false;
   return cudaSuccess;
 }
 
@@ -186,6 +259,7 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  lodestar::EmulateWork(stream);
   delete stream;
   return cudaSuccess;
 }

@@ -3,7 +3,8 @@
 // streams run work at once. A launch runs one block after another, with threads
 // as fibers that switch wherever CUDA threads wait for each other.
 //
-// Finds wrong results and, under AddressSanitizer, invalid accesses. Cannot
+// Finds wrong results and, under AddressSanitizer, invalid accesses. Ends the
+// process if pageable memory is copied to the device without a wait. Cannot
 // find races between threads or missing synchronization between streams.
 
 #ifndef LODESTAR_TESTS_CUDA_EMULATION_CUDA_RUNTIME_H_
@@ -61,14 +62,20 @@ extern __thread ThreadPlace emulated_thread;
 extern __thread ThreadPlace emulated_block;
 extern __thread dim3 emulated_grid;
 
+// Called by all work on a stream. Ends the process if the stream may still have
+// to read pageable memory, which its owner may change or free before CUDA has
+// copied it.
+void EmulateWork(EmulatedStream* stream);
+
 // Calls body() for each thread of each block.
 void EmulateBlocks(dim3 blocks, unsigned threads,
                    const std::function<void()>& body);
 // Like a launch on a GPU, this allocates no memory: the function object holds
 // a reference.
 template <typename Body>
-void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream*,
+void EmulateLaunch(dim3 blocks, unsigned threads, EmulatedStream* stream,
                    const Body& body) {
+  EmulateWork(stream);
   EmulateBlocks(blocks, threads, std::cref(body));
 }
 // Returns the value of lane `lane`. All threads of the warp must call this.
@@ -178,35 +185,36 @@ template <typename T>
 cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t) {
   return cudaMalloc(memory, bytes);
 }
+// Page-locked memory.
+cudaError_t EmulateMallocHost(void** memory, size_t bytes);
 template <typename T>
 cudaError_t cudaMallocHost(T** memory, size_t bytes) {
-  return cudaMalloc(memory, bytes);
+  return EmulateMallocHost(reinterpret_cast<void**>(memory), bytes);
 }
 template <typename T>
 cudaError_t cudaMallocManaged(T** memory, size_t bytes) {
-  return cudaMalloc(memory, bytes);
+  return cudaMallocHost(memory, bytes);
 }
 inline cudaError_t cudaFree(void* memory) { return EmulateFree(memory); }
 inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
   return EmulateFree(memory);
 }
-inline cudaError_t cudaFreeHost(void* memory) { return EmulateFree(memory); }
+inline cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
                               cudaMemcpyKind) {
   if (bytes > 0) std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
-                                   cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(to, from, bytes, kind);
-}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream);
 inline cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   if (bytes > 0) std::memset(memory, value, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes,
-                                   cudaStream_t) {
+                                   cudaStream_t stream) {
+  lodestar::EmulateWork(stream);
   return cudaMemset(memory, value, bytes);
 }
 
@@ -215,7 +223,7 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
@@ -224,7 +232,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) {
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t stream) {
+  lodestar::EmulateWork(stream);
   return cudaSuccess;
 }
 

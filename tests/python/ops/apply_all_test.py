@@ -220,3 +220,55 @@ def test_handles_of_other_things_are_refused():
         with pytest.raises(tf.errors.OpError):
             gen_ops.lodestar_embedding_apply_all(**options)
     assert content(tables) == before
+
+
+def test_a_table_may_not_be_named_twice():
+    tables = make_tables()
+    options = arguments(tables)
+    options["handles"][2] = options["handles"][0]
+    before = content(tables)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`handles\[0\]` and `handles\[2\]` are the same table",
+    ):
+        gen_ops.lodestar_embedding_apply_all(**options)
+    assert content(tables) == before
+
+
+@pytest.mark.parametrize("full", [0, 1])
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_full_table_leaves_the_others_as_they_were(full, in_graph):
+    tables = [
+        lodestar.EmbeddingVariable(
+            2,
+            eviction=(
+                lodestar.MaxRows(2, when_full="raise") if t == full else None
+            ),
+            name=f"t{t}",
+        )
+        for t in range(2)
+    ]
+
+    def apply(counts):
+        ids = [tf.range(count, dtype=tf.int64) for count in counts]
+        gen_ops.lodestar_embedding_apply_all(
+            [t.resource_handle for t in tables],
+            ids,
+            [tf.ones([count, 2]) for count in counts],
+            [tf.constant([0.5, 0.0])] * 2,
+            [tf.constant(-1, tf.int64)] * 2,
+            optimizers=["sgd", "sgd"],
+            slot_inits=[],
+            create_missing=[True, True],
+        )
+
+    if in_graph:
+        apply = tf.function(apply, autograph=False)
+    before = content(tables)
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match=f"table 't{full}'.* is full"
+    ):
+        apply((3, 3))
+    assert content(tables) == before
+    apply((2, 2))
+    assert [int(t.size()) for t in tables] == [2, 2]

@@ -107,6 +107,43 @@ def test_a_step_that_fails_is_over(in_graph):
     assert _value(tables[0]) == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_full_table_ends_a_step_before_it_writes(in_graph):
+    open_table, emptied = _table("a"), _table("b")
+    full = lodestar.EmbeddingVariable(
+        2,
+        embeddings_initializer="zeros",
+        eviction=lodestar.MaxRows(1, when_full="raise"),
+        name="d",
+    )
+    full.insert_or_assign([1], [[1.0, 1.0]])
+    new_ids = tf.constant([5], tf.int64)
+
+    def step(fills):
+        fused = [_update(open_table), _update(full)]
+        if fills:
+            fused = [
+                u._replace(
+                    create_missing=True,
+                    gradient=tf.IndexedSlices(
+                        tf.ones([1, 2]), new_ids, tf.constant([-1, 2])
+                    ),
+                )
+                for u in fused
+            ]
+        apply_updates(fused, "raise", [emptied])
+
+    call = tf.function(step, autograph=False) if in_graph else step
+    with pytest.raises(tf.errors.FailedPreconditionError, match="'d' is full"):
+        call(True)
+    tables = [open_table, emptied, full]
+    assert [int(t.size()) for t in tables] == [1] * 3
+    assert [_value(t) for t in tables] == [[1.0, 1.0]] * 3
+    call(False)
+    assert int(emptied.size()) == 0
+    assert _value(open_table) == _value(full) == [0.5, 0.5]
+
+
 def test_end_step_needs_a_step():
     other = tf.raw_ops.EmptyTensorList(
         element_shape=tf.constant([], tf.int32),

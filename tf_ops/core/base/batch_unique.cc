@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/keyed_hash.h"
 
 namespace lodestar {
 
@@ -17,10 +17,11 @@ void BatchUnique(Span<const int64_t> ids, const int64_t* padding_id,
   const uint64_t mask = (uint64_t{1} << bits) - 1;
   // Position in `distinct` plus 1. 0 marks a free cell.
   std::vector<uint32_t> table(mask + 1, 0);
+  const uint64_t key = ProcessHashKey();
   constexpr int64_t kAhead = 16;
   uint32_t cells[kAhead];  // first cells to probe for the next ids
   const auto begin_search = [&](int64_t i) {
-    const uint64_t cell = Mix64(static_cast<uint64_t>(ids[i])) & mask;
+    const uint64_t cell = KeyedHash(static_cast<uint64_t>(ids[i]), key) & mask;
     cells[i % kAhead] = static_cast<uint32_t>(cell);
     __builtin_prefetch(&table[cell], 1);
   };

@@ -187,12 +187,13 @@ __device__ bool ReadCell(const DeviceIndex& index, int64_t cells, int64_t cell,
 // Two kernels move the pending ids: the first inserts them, the second finds
 // their cells.
 __global__ void MovePendingKernel(DeviceIndex from, int64_t cells,
-                                  DeviceIndex to) {
+                                  AdmissionView to) {
   IndexEntry entry = {};
   const bool mine = ReadCell(from, cells, ThreadNumber(), &entry);
   int64_t value = 0;
-  to.FindOrInsert(
+  to.index.FindOrInsert(
       mine, entry.key, [&](bool, bool) { return entry.value; }, &value);
+  CountBlock(mine, &to.counts->inserted);
 }
 
 __global__ void MoveLastSeenKernel(DeviceIndex from, int64_t cells,
@@ -258,8 +259,7 @@ __global__ void TakePendingKernel(AdmissionView view, const uint32_t* list,
 
 AdmissionView DeviceAdmission::view(int64_t step) const {
   AdmissionView view = {};
-  view.index = {tags_.data(), entries_.data(),
-                static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+  view.index = DeviceIndex::Of(tags_, entries_);
   view.last_seen = last_seen_.data();
   view.counts = counts_.data();
   view.none_pending = NonePending(step);
@@ -305,19 +305,13 @@ Status DeviceAdmission::Rehash(const DeviceStream& on, int64_t cells,
   LODESTAR_RETURN_IF_ERROR(ClearPending(on));
   if (ids == 0) return Status();
   const int64_t before = entries.size();
-  const DeviceIndex from = {tags.data(), entries.data(),
-                            static_cast<uint32_t>(before / kBucket - 1)};
-  const DeviceIndex to = view(0).index;
+  const DeviceIndex from = DeviceIndex::Of(tags, entries);
+  const AdmissionView to = view(0);
   LODESTAR_CUDA_TRY(
       Launch(MovePendingKernel, before, on.stream, from, before, to));
-  LODESTAR_CUDA_TRY(Launch(MoveLastSeenKernel, before, on.stream, from, before,
-                           last_seen.data(), to, last_seen_.data()));
-  PendingCounts counts;
-  counts.inserted = static_cast<uint32_t>(ids);
   cells_bound_ = ids;
-  // cudaMemcpyAsync from pageable memory reads it before it returns.
-  return CudaStatus(cudaMemcpyAsync(counts_.data(), &counts, sizeof(counts),
-                                    cudaMemcpyHostToDevice, on.stream),
+  return CudaStatus(Launch(MoveLastSeenKernel, before, on.stream, from, before,
+                           last_seen.data(), to.index, last_seen_.data()),
                     kFor);
 }
 
@@ -522,9 +516,7 @@ Status DeviceAdmission::Import(const DeviceStream& on,
                                const EmbeddingRowsView& rows) {
   if (!any()) return Status();
   const auto upload = [&](void* to, const void* from, int64_t bytes) {
-    return CudaStatus(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
-        kFor);
+    return CopyToDevice(on, from, bytes, to);
   };
   if (!rows.sketch.empty()) {
     LODESTAR_RETURN_IF_ERROR(ReserveSketch(on));

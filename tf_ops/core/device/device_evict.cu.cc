@@ -77,8 +77,9 @@ __global__ void IdsOfRowsKernel(DeviceRows rows, const uint32_t* candidates,
 }  // namespace
 
 Status DeviceStore::FindVictims(const DeviceStream& on,
-                                const EvictionPolicy& policy, int64_t excess,
-                                DeviceArray<int64_t>* victims, int64_t* count) {
+                                const EvictionPolicy& policy, int64_t now,
+                                int64_t excess, DeviceArray<int64_t>* victims,
+                                int64_t* count) {
   *count = 0;
   const bool by_rule = policy.scans_rows() || policy.max_age >= 0;
   if (!by_rule && excess <= 0) return Status();
@@ -96,7 +97,7 @@ Status DeviceStore::FindVictims(const DeviceStream& on,
   call.rows = rows();
   call.high_water = fetched_->high_water;
   call.policy = policy;
-  call.now = step();
+  call.now = now;
   call.dim = dim();
   call.by_order = excess > 0;
   call.counts = counts.data();
@@ -145,13 +146,17 @@ Status DeviceStore::EvictRows(const EvictionPolicy& policy,
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   const int64_t excess =
       policy.max_rows > 0 ? rows_bound_ - policy.max_rows : 0;
+  const int64_t now = step();
   DeviceArray<int64_t> victims;
-  LODESTAR_RETURN_IF_ERROR(FindVictims(on, policy, excess, &victims, evicted));
+  DeviceArray<int64_t> removed;
+  LODESTAR_RETURN_IF_ERROR(
+      FindVictims(on, policy, now, excess, &victims, evicted));
   const Ids gone = {victims.data(), *evicted, nullptr};
+  LODESTAR_RETURN_IF_ERROR(ReserveRemoval(on, *evicted, &removed));
   if (allocate) LODESTAR_RETURN_IF_ERROR(CopyVictims(on, gone, allocate));
-  LODESTAR_RETURN_IF_ERROR(RemoveLocked(on, gone, true));
+  LODESTAR_RETURN_IF_ERROR(RemoveLocked(on, gone, true, removed));
   if (policy.max_age >= 0) {
-    LODESTAR_RETURN_IF_ERROR(admission_.Forget(on, policy.max_age, step()));
+    LODESTAR_RETURN_IF_ERROR(admission_.Forget(on, policy.max_age, now));
   }
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   return turn.End();

@@ -92,9 +92,7 @@ Status DeviceIdMap::Create(Span<const int64_t> keys, Span<const int64_t> values,
   LODESTAR_CUDA_TRY(cudaMemsetAsync(map->entries_.data(), 0xff,
                                     map->entries_.bytes(), on.stream));
   const auto upload = [&](Span<const int64_t> from, int64_t* to) {
-    return CudaStatus(cudaMemcpyAsync(to, from.data(), count * sizeof(int64_t),
-                                      cudaMemcpyHostToDevice, on.stream),
-                      kFor);
+    return CopyToDevice(on, from.data(), count * sizeof(int64_t), to);
   };
   LODESTAR_RETURN_IF_ERROR(upload(keys, device_keys.data()));
   LODESTAR_RETURN_IF_ERROR(upload(values, map->values_.data()));
@@ -106,8 +104,7 @@ Status DeviceIdMap::Create(Span<const int64_t> keys, Span<const int64_t> values,
 }
 
 DeviceIndex DeviceIdMap::index() const {
-  return {tags_.data(), entries_.data(),
-          static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+  return DeviceIndex::Of(tags_, entries_);
 }
 
 int64_t DeviceIdMap::bytes() const {

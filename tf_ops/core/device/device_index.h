@@ -14,8 +14,9 @@
 
 #include <cstdint>
 
-#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/keyed_hash.h"
 #include "tf_ops/core/device/device_launch.h"
+#include "tf_ops/core/device/device_memory.h"
 
 namespace lodestar {
 
@@ -51,6 +52,15 @@ struct DeviceIndex {
   uint32_t* tags = nullptr;       // [buckets, kBucketWords]
   IndexEntry* entries = nullptr;  // [buckets, kBucket]
   uint32_t bucket_mask = 0;       // number of buckets - 1, a power of two - 1
+  uint64_t hash_key = 0;          // see KeyedHash
+
+  // The index in this memory.
+  static DeviceIndex Of(const DeviceArray<uint32_t>& tags,
+                        const DeviceArray<IndexEntry>& entries) {
+    return {tags.data(), entries.data(),
+            static_cast<uint32_t>(entries.size() / kBucket - 1),
+            ProcessHashKey()};
+  }
 
   struct Hash {
     uint32_t bucket;
@@ -58,7 +68,7 @@ struct DeviceIndex {
     uint32_t turn;  // preferred cell in each bucket
   };
   __device__ Hash HashOf(int64_t key) const {
-    const uint64_t hash = Mix64(static_cast<uint64_t>(key));
+    const uint64_t hash = KeyedHash(static_cast<uint64_t>(key), hash_key);
     const uint32_t low = static_cast<uint32_t>(hash);
     return {static_cast<uint32_t>(hash >> 32) & bucket_mask,
             kFirstTag + ((low & 0xffffu) * (256 - kFirstTag) >> 16),

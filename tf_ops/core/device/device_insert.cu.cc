@@ -1,13 +1,12 @@
 // DeviceStore: creating, overwriting and removing rows.
 
-#include <algorithm>
-#include <deque>
-#include <functional>
-#include <mutex>
 #include <new>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/device/batch/device_batch.h"
+#include "tf_ops/core/device/batch/staging_buffer.h"
 #include "tf_ops/core/device/device_admission.h"
 #include "tf_ops/core/device/device_index.h"
 #include "tf_ops/core/device/device_launch.h"
@@ -285,6 +284,7 @@ Status DeviceStore::PlanInsert(const DeviceStream& on, const Ids& ids,
   using Admit = LookupOptions::Admit;
   plan->ids = ids;
   plan->options = options;
+  plan->now = step();
   if (options.admit == Admit::kNone && !admission_.any()) {
     plan->options.insert = false;
   }
@@ -305,9 +305,9 @@ Status DeviceStore::PlanInsert(const DeviceStream& on, const Ids& ids,
   look.insert = false;
   look.count_events = false;
   look.skipped = options.skipped;
-  LODESTAR_RETURN_IF_ERROR(
-      InsertLocked(on, ids, look, {}, {plan->refs.data(), nullptr, nullptr}));
-  plan->call = {step(), options.admission, options.admit,
+  LODESTAR_RETURN_IF_ERROR(InsertLocked(on, ids, plan->now, look, {},
+                                        {plan->refs.data(), nullptr, nullptr}));
+  plan->call = {plan->now, options.admission, options.admit,
                 options.count_frequency, options.occurrences};
   DeviceAdmission::Plan& admission = plan->admission;
   LODESTAR_RETURN_IF_ERROR(admission_.PlanIds(
@@ -329,11 +329,13 @@ Status DeviceStore::PlanInsert(const DeviceStream& on, const Ids& ids,
     EvictionPolicy by_order;
     by_order.order = eviction().order;
     LODESTAR_RETURN_IF_ERROR(mark(kMarkedRow));
-    const Status status =
-        FindVictims(on, by_order, excess, &plan->victims, &plan->num_victims);
+    const Status status = FindVictims(on, by_order, plan->now, excess,
+                                      &plan->victims, &plan->num_victims);
     LODESTAR_RETURN_IF_ERROR(mark(1));
     LODESTAR_RETURN_IF_ERROR(status);
     plan->refused = excess - plan->num_victims;
+    LODESTAR_RETURN_IF_ERROR(
+        ReserveRemoval(on, plan->num_victims, &plan->removed));
   }
   plan->added = admission.num_admitted - plan->refused;
   LODESTAR_RETURN_IF_ERROR(
@@ -350,10 +352,13 @@ Status DeviceStore::CommitInsert(const DeviceStream& on,
                                  const Outputs& outputs) {
   const Ids& ids = plan.ids;
   const InsertOptions& options = plan.options;
-  if (!plan.by_id) return InsertLocked(on, ids, options, assigned, outputs);
+  if (!plan.by_id) {
+    return InsertLocked(on, ids, plan.now, options, assigned, outputs);
+  }
   if (plan.num_victims > 0) {
-    LODESTAR_RETURN_IF_ERROR(RemoveLocked(
-        on, {plan.victims.data(), plan.num_victims, nullptr}, true));
+    LODESTAR_RETURN_IF_ERROR(
+        RemoveLocked(on, {plan.victims.data(), plan.num_victims, nullptr}, true,
+                     plan.removed));
   }
   if (plan.refused > 0) {
     LODESTAR_CUDA_TRY(
@@ -366,8 +371,9 @@ Status DeviceStore::CommitInsert(const DeviceStream& on,
   // Counts the resident ids first, then inserts the others.
   InsertOptions see = options;
   see.insert = false;
-  LODESTAR_RETURN_IF_ERROR(InsertLocked(
-      on, ids, see, assigned, {plan.refs.data(), outputs.found, nullptr}));
+  LODESTAR_RETURN_IF_ERROR(
+      InsertLocked(on, ids, plan.now, see, assigned,
+                   {plan.refs.data(), outputs.found, nullptr}));
   TakeCall take = {};
   take.list = plan.admission.list.data() + plan.refused;
   take.count = plan.added;
@@ -386,7 +392,7 @@ Status DeviceStore::CommitInsert(const DeviceStream& on,
   insert.admission = options.admission;
   insert.count_events = false;
   LODESTAR_RETURN_IF_ERROR(
-      InsertLocked(on, {take.listed_ids, plan.added, nullptr}, insert,
+      InsertLocked(on, {take.listed_ids, plan.added, nullptr}, plan.now, insert,
                    {take.listed_from, assigned.rows},
                    {listed_refs, nullptr, nullptr}, take.frequencies));
   LODESTAR_CUDA_TRY(Launch(PutListedKernel, plan.added, on.stream, take.list,
@@ -400,15 +406,17 @@ Status DeviceStore::CommitInsert(const DeviceStream& on,
 }
 
 Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
-                                 const InsertOptions& options,
+                                 int64_t now, const InsertOptions& options,
                                  const Assigned& assigned,
                                  const Outputs& outputs,
                                  const uint32_t* frequencies) {
   if (ids.size == 0) return Status();
   if (options.count_frequency || assigned.rows != nullptr) {
-    const bool counts =
-        assigned.rows == nullptr && options.occurrences == nullptr;
-    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids, counts));
+    std::optional<int64_t> counted;
+    if (assigned.rows == nullptr && options.occurrences == nullptr) {
+      counted = now;
+    }
+    LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids, counted));
   }
   InsertCall call = {};
   call.index = index();
@@ -416,7 +424,7 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
   call.state = state_.data();
   call.ids = ids;
   call.options = options;
-  call.now = step();
+  call.now = now;
   call.initial = initial();
   call.slots = slot_fill();
   call.from = assigned.from;
@@ -443,30 +451,20 @@ Status DeviceStore::InsertLocked(const DeviceStream& on, const Ids& ids,
 
 Status DeviceStore::FindOrInsert(const DeviceStream& on,
                                  Span<const TableInsert> tables) try {
-  // All callers lock tables in the same order.
-  std::vector<TableInsert> inserts(tables.begin(), tables.end());
-  std::sort(inserts.begin(), inserts.end(),
-            [](const TableInsert& a, const TableInsert& b) {
-              return std::less<>()(a.store, b.store);
-            });
-  std::deque<std::unique_lock<Mutex>> locks;
-  std::deque<StreamTurn> turns;
-  std::vector<PlannedInsert> plans(inserts.size());
-  for (const TableInsert& insert : inserts) {
-    locks.emplace_back(insert.store->mutex_);
-    turns.emplace_back(&insert.store->order_, on.stream, StreamTurn::kWrite);
-    LODESTAR_RETURN_IF_ERROR(turns.back().begun());
+  std::vector<DeviceStore*> stores;
+  for (const TableInsert& insert : tables) stores.push_back(insert.store);
+  std::vector<PlannedInsert> plans(tables.size());
+  WriteTurns turns;
+  LODESTAR_RETURN_IF_ERROR(turns.Begin(on, std::move(stores)));
+  for (int64_t t = 0; t < tables.size(); ++t) {
+    LODESTAR_RETURN_IF_ERROR(tables[t].store->PlanInsert(
+        on, tables[t].unique_ids, tables[t].options, &plans[t]));
   }
-  for (size_t t = 0; t < inserts.size(); ++t) {
-    LODESTAR_RETURN_IF_ERROR(inserts[t].store->PlanInsert(
-        on, inserts[t].unique_ids, inserts[t].options, &plans[t]));
-  }
-  for (size_t t = 0; t < inserts.size(); ++t) {
+  for (int64_t t = 0; t < tables.size(); ++t) {
     LODESTAR_RETURN_IF_ERROR(
-        inserts[t].store->CommitInsert(on, plans[t], {}, inserts[t].outputs));
+        tables[t].store->CommitInsert(on, plans[t], {}, tables[t].outputs));
   }
-  for (StreamTurn& turn : turns) LODESTAR_RETURN_IF_ERROR(turn.End());
-  return Status();
+  return turns.End();
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the rows of a batch.");
 }
@@ -521,11 +519,8 @@ Status DeviceStore::LookupUnique(const UniqueLookup& lookup,
   for (const uint32_t times : lookup.occurrences) num_ids += times;
   LODESTAR_RETURN_IF_ERROR(occurrences.Allocate(
       on.memory, lookup.occurrences.size(), "the occurrences of ids"));
-  if (occurrences.size() > 0) {
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(
-        occurrences.data(), lookup.occurrences.data(), occurrences.bytes(),
-        cudaMemcpyHostToDevice, on.stream));
-  }
+  LODESTAR_RETURN_IF_ERROR(StageToDevice(
+      on, lookup.occurrences.data(), occurrences.bytes(), occurrences.data()));
   LODESTAR_RETURN_IF_ERROR(
       FindOrInsert(on, ids, InsertOptions(lookup.options, occurrences.data()),
                    {refs.data(), lookup.resident, nullptr}));
@@ -560,20 +555,24 @@ Status DeviceStore::Remove(Span<const int64_t> ids, int64_t* removed,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   const int64_t before = rows_bound_;
+  DeviceArray<int64_t> gone;
+  LODESTAR_RETURN_IF_ERROR(ReserveRemoval(on, ids.size(), &gone));
   LODESTAR_RETURN_IF_ERROR(
-      RemoveLocked(on, {ids.data(), ids.size(), nullptr}, false));
+      RemoveLocked(on, {ids.data(), ids.size(), nullptr}, false, gone));
   LODESTAR_RETURN_IF_ERROR(Fetch(on));
   *removed = before - rows_bound_;
   return turn.End();
 }
 
+Status DeviceStore::ReserveRemoval(const DeviceStream& on, int64_t count,
+                                   DeviceArray<int64_t>* removed) const {
+  if (!marking()) return Status();
+  return removed->Allocate(on.memory, count, "the removed ids");
+}
+
 Status DeviceStore::RemoveLocked(const DeviceStream& on, const Ids& ids,
-                                 bool evicted) {
-  DeviceArray<int64_t> removed;
-  if (rows().marking) {
-    LODESTAR_RETURN_IF_ERROR(
-        removed.Allocate(on.memory, ids.size, "the removed ids"));
-  }
+                                 bool evicted,
+                                 const DeviceArray<int64_t>& removed) {
   LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, ids));
   LODESTAR_CUDA_TRY(Launch(RemoveKernel, ids.size, on.stream, index(), rows(),
                            state_.data(), ids, removed.data()));
@@ -616,8 +615,10 @@ Status DeviceStore::RemoveAll(const Execution& execution) {
   LODESTAR_CUDA_TRY(Launch(ListIdsKernel, fetched_->high_water, on.stream,
                            rows(), fetched_->high_water, count.data(),
                            ids.data()));
+  DeviceArray<int64_t> removed;
+  LODESTAR_RETURN_IF_ERROR(ReserveRemoval(on, ids.size(), &removed));
   LODESTAR_RETURN_IF_ERROR(
-      RemoveLocked(on, {ids.data(), ids.size(), nullptr}, false));
+      RemoveLocked(on, {ids.data(), ids.size(), nullptr}, false, removed));
   return turn.End();
 }
 

@@ -172,14 +172,13 @@ int64_t MostRows(const PieceCall& call) {
 }
 
 // Copies `n` rows into the rows `list` of call.rows, in pieces of `most` rows.
+// Waits.
 Status Upload(const DeviceStream& on, PieceCall call, const SlotFill& fill,
               const uint32_t* list, int64_t n, int64_t most,
               const NumbersView& values, const NumbersView& slots,
               Span<const int64_t> frequencies, Span<const int64_t> last_seen) {
   const auto upload = [&](void* to, const void* from, int64_t bytes) {
-    return CudaStatus(
-        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream),
-        "rows to copy");
+    return CopyToDevice(on, from, bytes, to);
   };
   const int64_t dim = call.row_bytes / SizeOf(values.type());
   const int64_t width = call.slot_bytes / SizeOf(slots.type());
@@ -329,9 +328,8 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   DeviceArray<uint32_t> refs;
   LODESTAR_RETURN_IF_ERROR(device_ids.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, n, kFor));
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(device_ids.data(), ids.data(),
-                                    device_ids.bytes(), cudaMemcpyHostToDevice,
-                                    on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToDevice(on, ids.data(), device_ids.bytes(), device_ids.data()));
   const Ids batch = {device_ids.data(), n, nullptr};
   LODESTAR_CUDA_TRY(
       Launch(RefsKernel, n, on.stream, index(), batch, refs.data()));
@@ -511,11 +509,8 @@ Status DeviceStore::ImportDelta(Span<const int64_t> removed,
     StreamTurn turn(&order_, stream.stream, StreamTurn::kWrite);
     LODESTAR_RETURN_IF_ERROR(turn.begun());
     const auto upload = [&](Span<const int64_t> from, const Ids& to) {
-      return CudaStatus(
-          cudaMemcpyAsync(const_cast<int64_t*>(to.data), from.data(),
-                          from.size() * sizeof(int64_t), cudaMemcpyHostToDevice,
-                          stream.stream),
-          kFor);
+      return CopyToDevice(stream, from.data(), from.size() * sizeof(int64_t),
+                          const_cast<int64_t*>(to.data));
     };
     LODESTAR_RETURN_IF_ERROR(upload(removed, gone));
     LODESTAR_RETURN_IF_ERROR(upload(view.ids, written));
@@ -529,7 +524,10 @@ Status DeviceStore::ImportDelta(Span<const int64_t> removed,
     if (eviction().max_rows > 0 && rows > eviction().max_rows) {
       return MoreThanMaxRows(rows, eviction().max_rows);
     }
-    LODESTAR_RETURN_IF_ERROR(RemoveLocked(stream, gone, /*evicted=*/false));
+    DeviceArray<int64_t> noted;
+    LODESTAR_RETURN_IF_ERROR(ReserveRemoval(stream, gone.size, &noted));
+    LODESTAR_RETURN_IF_ERROR(
+        RemoveLocked(stream, gone, /*evicted=*/false, noted));
     LODESTAR_RETURN_IF_ERROR(turn.End());
   }
   LODESTAR_RETURN_IF_ERROR(ImportLocked(stream, view, /*counted=*/true));
@@ -558,8 +556,8 @@ Status DeviceStore::ImportLocked(const DeviceStream& on,
   LODESTAR_RETURN_IF_ERROR(ids.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(refs.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(piece.Allocate(on, std::min(n, most), &call));
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(ids.data(), view.ids.data(), ids.bytes(),
-                                    cudaMemcpyHostToDevice, on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToDevice(on, view.ids.data(), ids.bytes(), ids.data()));
   const Ids batch = {ids.data(), n, nullptr};
   if (eviction().max_rows > 0) {
     int64_t missing = 0;

@@ -142,6 +142,17 @@ inline Status CopyOnDevice(const DeviceStream& on, const void* from,
       "copy on the device");
 }
 
+// Copies `bytes` bytes of host memory to the device, and waits: CUDA may read
+// the memory until the copy has run. Use StagingBuffer for memory that must not
+// be waited for.
+inline Status CopyToDevice(const DeviceStream& on, const void* from,
+                           int64_t bytes, void* to) {
+  if (bytes == 0) return Status();
+  LODESTAR_CUDA_TRY(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, on.stream));
+  return CudaStatus(cudaStreamSynchronize(on.stream), "copy to the device");
+}
+
 // Orders work on one table that is queued on several streams.
 //
 // Writes run alone; reads may overlap each other. Each piece of work waits, on

@@ -243,9 +243,9 @@ Status DeviceStore::DrainImages(const DeviceStream& on) {
 }
 
 Status DeviceStore::BeforeWrite(const DeviceStream& on, const Ids& ids,
-                                bool counts) {
+                                std::optional<int64_t> counted) {
   Changes& changes = *changes_;
-  if (!counts) LODESTAR_RETURN_IF_ERROR(ChangeVersions(on, ids));
+  if (!counted.has_value()) LODESTAR_RETURN_IF_ERROR(ChangeVersions(on, ids));
   if (!changes.marking || ids.size == 0) return Status();
   if (changes.keeps && !changes.lost &&
       changes.bound + ids.size > changes.capacity) {
@@ -262,10 +262,10 @@ Status DeviceStore::BeforeWrite(const DeviceStream& on, const Ids& ids,
   if (keeps) changes.bound += ids.size;
   // A row that was never counted has frequency 0.
   constexpr int64_t kNever = std::numeric_limits<int64_t>::min();
-  const int64_t counted = counts ? step() : kNever;
-  return CudaStatus(Launch(MarkKernel, ids.size, on.stream, index(), ids,
-                           counted, keeps, changes.Records(rows())),
-                    kForSnapshot);
+  return CudaStatus(
+      Launch(MarkKernel, ids.size, on.stream, index(), ids,
+             counted.value_or(kNever), keeps, changes.Records(rows())),
+      kForSnapshot);
 }
 
 Status DeviceStore::NoteRemoved(const DeviceStream& on,
@@ -362,12 +362,13 @@ class DeviceSnapshot final : public SnapshotSource {
     LODESTAR_RETURN_IF_ERROR(turn.begun());
     LODESTAR_RETURN_IF_ERROR(store.Fetch(begin_));
     end_ = store.fetched_->high_water;
+    const int64_t step = store.step();
     whole_ = base.empty() || changes_.table.base() != base;
     state->table = {store.dim(),
                     store.type(),
                     whole_,
                     store.optimizer_,
-                    store.step(),
+                    step,
                     store.options_.initializer.seed(),
                     store.options_.initializer.salt(),
                     store.step_.own(),
@@ -378,7 +379,7 @@ class DeviceSnapshot final : public SnapshotSource {
     }
     removed_.resize(1);
     EmbeddingRows waiting;
-    waiting.step = store.step();
+    waiting.step = step;
     LODESTAR_RETURN_IF_ERROR(store.admission_.Export(begin_, &waiting));
     for (size_t i = 0; i < waiting.pending_ids.size(); ++i) {
       state->pending.push_back(

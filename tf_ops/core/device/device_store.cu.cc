@@ -3,6 +3,7 @@
 #include "tf_ops/core/device/device_store.h"
 
 #include <algorithm>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -62,6 +63,20 @@ __global__ void FillSharedKernel(DeviceRows rows, int64_t count, int64_t dim,
   for (int64_t c = thread % kWarp; c < dim; c += kWarp) {
     values[c] = initial.template ReadNumber<T>(row, c);
   }
+}
+
+// Segments are passed as an argument of the launch, which needs no memory and
+// is copied before the launch returns.
+struct SegmentBatch {
+  static constexpr int64_t kMost = 64;
+  int64_t count = 0;
+  DeviceSegment segments[kMost];
+};
+
+__global__ void WriteSegmentsKernel(const __grid_constant__ SegmentBatch batch,
+                                    DeviceSegment* to) {
+  const int64_t i = ThreadNumber();
+  if (i < batch.count) to[i] = batch.segments[i];
 }
 
 __global__ void FillSlotsKernel(DeviceRows rows, int64_t count,
@@ -143,8 +158,7 @@ int64_t DeviceStore::CellsFor(int64_t rows) const {
 }
 
 DeviceIndex DeviceStore::index() const {
-  return {tags_.data(), entries_.data(),
-          static_cast<uint32_t>(entries_.size() / kBucket - 1)};
+  return DeviceIndex::Of(tags_, entries_);
 }
 
 DeviceRows DeviceStore::rows() const { return RowsWith(optimizer_); }
@@ -220,34 +234,39 @@ Status DeviceStore::Fetch(const DeviceStream& on) const {
   return Status();
 }
 
-Status DeviceStore::UploadSegments(const DeviceStream& on) try {
+Status DeviceStore::ReserveSegments() {
   const int64_t count = static_cast<int64_t>(segments_.size());
-  std::vector<DeviceSegment> table;
-  table.reserve(count);
-  for (const Segment& segment : segments_) {
-    table.push_back({segment.values.data(), segment.slots.data(),
-                     segment.meta.data(), segment.free.data(),
-                     segment.marks.data()});
-  }
-  if (count > segment_table_.size()) {
-    LODESTAR_RETURN_IF_ERROR(segment_table_.Allocate(
-        allocator_.get(), std::max<int64_t>(64, 2 * count),
-        "the list of a table's segments"));
-  }
-  // cudaMemcpyAsync from pageable memory reads it before it returns.
+  if (count <= segment_table_.size()) return Status();
+  return segment_table_.Allocate(allocator_.get(),
+                                 std::max<int64_t>(64, 2 * count),
+                                 "the list of a table's segments");
+}
+
+Status DeviceStore::UploadSegments(const DeviceStream& on) {
+  const auto write = [&](const SegmentBatch& batch, DeviceSegment* to) {
+    return CudaStatus(
+        Launch(WriteSegmentsKernel, batch.count, on.stream, batch, to),
+        "the list of a table's segments");
+  };
+  SegmentBatch batch;
   if (num_shared() > 0) {
-    const DeviceSegment shared = {shared_values_.data(), shared_slots_.data(),
-                                  nullptr, nullptr};
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(shared_segment_.data(), &shared,
-                                      sizeof(shared), cudaMemcpyHostToDevice,
-                                      on.stream));
+    batch.count = 1;
+    batch.segments[0] = {shared_values_.data(), shared_slots_.data(), nullptr,
+                         nullptr, nullptr};
+    LODESTAR_RETURN_IF_ERROR(write(batch, shared_segment_.data()));
   }
-  return CudaStatus(cudaMemcpyAsync(segment_table_.data(), table.data(),
-                                    count * sizeof(DeviceSegment),
-                                    cudaMemcpyHostToDevice, on.stream),
-                    "copy to the device");
-} catch (const std::bad_alloc&) {
-  return ResourceExhausted("out of memory for the segments of a table.");
+  const int64_t count = static_cast<int64_t>(segments_.size());
+  for (int64_t first = 0; first < count; first += SegmentBatch::kMost) {
+    batch.count = std::min(SegmentBatch::kMost, count - first);
+    for (int64_t k = 0; k < batch.count; ++k) {
+      const Segment& segment = segments_[first + k];
+      batch.segments[k] = {segment.values.data(), segment.slots.data(),
+                           segment.meta.data(), segment.free.data(),
+                           segment.marks.data()};
+    }
+    LODESTAR_RETURN_IF_ERROR(write(batch, segment_table_.data() + first));
+  }
+  return Status();
 }
 
 Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
@@ -261,8 +280,7 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(entries.data(), 0xff, entries.bytes(), on.stream));
   const int64_t before = entries_.size();
-  const DeviceIndex to = {tags.data(), entries.data(),
-                          static_cast<uint32_t>(cells / kBucket - 1)};
+  const DeviceIndex to = DeviceIndex::Of(tags, entries);
   if (before > 0) {
     LODESTAR_CUDA_TRY(
         Launch(RehashKernel, before, on.stream, index(), to, before));
@@ -314,7 +332,8 @@ Status DeviceStore::Grow(const DeviceStream& on, int64_t wanted_rows,
     status = ResourceExhausted("out of memory for the segments of a table.");
   }
   if (status.ok() && segments_.size() > segments) {
-    status = UploadSegments(on);
+    status = ReserveSegments();
+    if (status.ok()) status = UploadSegments(on);
   }
   if (status.ok() && wanted_cells > MostCells()) {
     // May keep the size if most cells belong to removed rows. Leaves some room,
@@ -389,6 +408,22 @@ Status DeviceStore::ReadState(const DeviceStream& on,
   return turn.End();
 }
 
+Status DeviceStore::WriteTurns::Begin(const DeviceStream& on,
+                                      std::vector<DeviceStore*> stores) {
+  std::sort(stores.begin(), stores.end(), std::less<>());
+  for (DeviceStore* const store : stores) {
+    locks_.emplace_back(store->mutex_);
+    turns_.emplace_back(&store->order_, on.stream, StreamTurn::kWrite);
+    LODESTAR_RETURN_IF_ERROR(turns_.back().begun());
+  }
+  return Status();
+}
+
+Status DeviceStore::WriteTurns::End() {
+  for (StreamTurn& turn : turns_) LODESTAR_RETURN_IF_ERROR(turn.End());
+  return Status();
+}
+
 Status DeviceStore::CheckOptimizerLocked(
     const AttachedOptimizer& optimizer) const {
   if (optimizer_.name.empty() || optimizer_.IsLike(optimizer)) return Status();
@@ -400,58 +435,50 @@ Status DeviceStore::CheckOptimizer(const AttachedOptimizer& optimizer) const {
   return CheckOptimizerLocked(optimizer);
 }
 
-Status DeviceStore::AttachLocked(const DeviceStream& on,
-                                 AttachedOptimizer optimizer) {
+Status DeviceStore::PlanAttach(AttachedOptimizer optimizer,
+                               PlannedAttach* plan) const try {
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   if (!optimizer_.name.empty()) return Status();
-  // Attach the optimizer only once all of its slots are on the device, or an
-  // update would write to slots that do not exist.
   const DeviceRows shape = RowsWith(optimizer);
-  std::vector<DeviceArray<char>> slots;
-  DeviceArray<char> shared_slots;
-  const auto swap = [&] {
-    mutex_.AssertHeld();
-    std::swap(optimizer_, optimizer);
-    std::swap(shared_slots_, shared_slots);
-    for (size_t k = 0; k < slots.size(); ++k) {
-      std::swap(segments_[k].slots, slots[k]);
-    }
-  };
-  bool swapped = false;
-  const auto attach = [&]() -> Status {
-    mutex_.AssertHeld();
-    slots.resize(segments_.size());
-    for (size_t k = 0; k < slots.size(); ++k) {
-      LODESTAR_RETURN_IF_ERROR(slots[k].Allocate(
-          allocator_.get(),
-          shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
-          "optimizer slots of a table"));
-    }
-    LODESTAR_RETURN_IF_ERROR(shared_slots.Allocate(
-        allocator_.get(), num_shared() * shape.slots_stride,
-        "optimizer slots of shared rows"));
-    swap();
-    swapped = true;
-    if (shape.slots_stride == 0) return Status();
-    LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
-    LODESTAR_CUDA_TRY(Launch(FillSlotsKernel, num_shared() * kWarp, on.stream,
-                             shared_rows(), num_shared(), slot_fill()));
-    return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
-                             rows(), capacity(), slot_fill()),
-                      "fill of optimizer slots");
-  };
-  Status status;
-  try {
-    status = attach();
-  } catch (const std::bad_alloc&) {
-    status = ResourceExhausted("out of memory for the optimizer of a table.");
+  plan->attaches = true;
+  plan->optimizer = std::move(optimizer);
+  plan->slots.resize(segments_.size());
+  for (size_t k = 0; k < plan->slots.size(); ++k) {
+    LODESTAR_RETURN_IF_ERROR(plan->slots[k].Allocate(
+        allocator_.get(),
+        shape.RowsOf(static_cast<int>(k)) * shape.slots_stride,
+        "optimizer slots of a table"));
   }
-  if (swapped && !status.ok()) swap();
-  if (status.ok()) {
-    number_ = NextNumber();
-    ForgetBase();
+  return plan->shared_slots.Allocate(allocator_.get(),
+                                     num_shared() * shape.slots_stride,
+                                     "optimizer slots of shared rows");
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the optimizer of a table.");
+}
+
+Status DeviceStore::CommitAttach(const DeviceStream& on, PlannedAttach* plan) {
+  if (!plan->attaches) return Status();
+  std::swap(optimizer_, plan->optimizer);
+  std::swap(shared_slots_, plan->shared_slots);
+  for (size_t k = 0; k < plan->slots.size(); ++k) {
+    std::swap(segments_[k].slots, plan->slots[k]);
   }
-  return status;
+  number_ = NextNumber();
+  ForgetBase();
+  if (rows().slots_stride == 0) return Status();
+  LODESTAR_RETURN_IF_ERROR(UploadSegments(on));
+  LODESTAR_CUDA_TRY(Launch(FillSlotsKernel, num_shared() * kWarp, on.stream,
+                           shared_rows(), num_shared(), slot_fill()));
+  return CudaStatus(Launch(FillSlotsKernel, capacity() * kWarp, on.stream,
+                           rows(), capacity(), slot_fill()),
+                    "fill of optimizer slots");
+}
+
+Status DeviceStore::AttachLocked(const DeviceStream& on,
+                                 AttachedOptimizer optimizer) {
+  PlannedAttach plan;
+  LODESTAR_RETURN_IF_ERROR(PlanAttach(std::move(optimizer), &plan));
+  return CommitAttach(on, &plan);
 }
 
 bool DeviceStore::NeedsRestart(const AttachedOptimizer& optimizer,

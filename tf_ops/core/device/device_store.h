@@ -17,7 +17,10 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +107,7 @@ class DeviceStore final : public Table {
                        std::unique_ptr<DeviceStore>* out);
   ~DeviceStore() override;
 
+  bool on_gpu() const override { return true; }
   const TablePolicies& policies() const override { return options_.policies; }
   const RowInitializer& initializer() const override {
     return options_.initializer;
@@ -210,7 +214,7 @@ class DeviceStore final : public Table {
                                 float* weight_gradients);
 
   Status Update(Span<const TableUpdate> updates, const Execution& on,
-                int64_t* failed) override;
+                int64_t* failed) override LODESTAR_NO_THREAD_SAFETY_ANALYSIS;
   Status CheckUpdate(const TableUpdate& update,
                      const AttachedOptimizer& optimizer, int64_t additions,
                      const Execution& on) const override;
@@ -326,12 +330,29 @@ class DeviceStore final : public Table {
   // Also allocates the rest of *readers.
   Status FindReaders(const DeviceStream& on, const Ids& unique_ids,
                      const bool* shared, SharedReaders* readers) const;
-  // The two parts of Update: Prepare makes all checks and allocations (slots
-  // and rows), then the rows are updated.
-  Status Prepare(const DeviceStream& on, const TableUpdate& update,
-                 const UniqueUpdate& unique);
+  // Locks several tables, in an order that is the same for all callers, for
+  // work that writes to them. Requires: the tables are different.
+  class WriteTurns {
+   public:
+    Status Begin(const DeviceStream& on, std::vector<DeviceStore*> stores)
+        LODESTAR_NO_THREAD_SAFETY_ANALYSIS;
+    Status End();
+
+   private:
+    std::deque<std::unique_lock<Mutex>> locks_;
+    std::deque<StreamTurn> turns_;
+  };
+  // The two phases of Update for one of its tables. PlanUpdate makes all checks
+  // and allocations (slots and rows), CommitUpdate writes. Require WriteTurns.
+  struct PlannedUpdate;
+  Status PlanUpdate(const DeviceStream& on, const TableUpdate& update,
+                    const UniqueUpdate& unique, PlannedUpdate* plan)
+      LODESTAR_REQUIRES(mutex_);
+  Status CommitUpdate(const DeviceStream& on, const TableUpdate& update,
+                      const UniqueUpdate& unique, PlannedUpdate* plan)
+      LODESTAR_REQUIRES(mutex_);
   Status UpdateRows(const DeviceStream& on, const TableUpdate& update,
-                    const UniqueUpdate& unique);
+                    const UniqueUpdate& unique) LODESTAR_REQUIRES(mutex_);
   // Sums the gradients of each shared row.
   Status SumReaders(const DeviceStream& on, const UniqueUpdate& unique)
       LODESTAR_REQUIRES(mutex_);
@@ -354,9 +375,11 @@ class DeviceStore final : public Table {
   Status StartMarking(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   // Marks the rows of these ids as changed, and keeps images of those that the
   // running snapshot still needs. Call before they change or are removed.
-  // counts: only their occurrences are counted, if not yet in this step.
+  // counted: only their occurrences are counted, once in this step, so those
+  // already counted in it do not change.
   Status BeforeWrite(const DeviceStream& on, const Ids& ids,
-                     bool counts = false) LODESTAR_REQUIRES(mutex_);
+                     std::optional<int64_t> counted = std::nullopt)
+      LODESTAR_REQUIRES(mutex_);
   // Changes the versions of the rows of these ids, if rows have versions.
   Status ChangeVersions(const DeviceStream& on, const Ids& ids)
       LODESTAR_REQUIRES(mutex_);
@@ -396,8 +419,24 @@ class DeviceStore final : public Table {
       LODESTAR_REQUIRES(mutex_);
   Status Grow(const DeviceStream& on, int64_t rows, int64_t cells)
       LODESTAR_REQUIRES(mutex_);
+  // Makes room for the table's segments in their list on the device.
+  Status ReserveSegments() LODESTAR_REQUIRES(mutex_);
+  // Writes this list. Requires: ReserveSegments.
   Status UploadSegments(const DeviceStream& on) LODESTAR_REQUIRES(mutex_);
   Status Rehash(const DeviceStream& on, int64_t cells)
+      LODESTAR_REQUIRES(mutex_);
+  // An optimizer to attach, with memory for its slots.
+  struct PlannedAttach {
+    bool attaches = false;
+    AttachedOptimizer optimizer;
+    std::vector<DeviceArray<char>> slots;  // by segment
+    DeviceArray<char> shared_slots;
+  };
+  // Attaching in two phases: PlanAttach checks and allocates, CommitAttach
+  // writes. In between, the table must not grow.
+  Status PlanAttach(AttachedOptimizer optimizer, PlannedAttach* plan) const
+      LODESTAR_REQUIRES(mutex_);
+  Status CommitAttach(const DeviceStream& on, PlannedAttach* plan)
       LODESTAR_REQUIRES(mutex_);
   Status AttachLocked(const DeviceStream& on, AttachedOptimizer optimizer)
       LODESTAR_REQUIRES(mutex_);
@@ -408,10 +447,11 @@ class DeviceStore final : public Table {
     const void* rows = nullptr;
   };
   // Requires: ReserveMore if it inserts. Allocates nothing. Admits all ids.
+  // now: the step, which a call reads once, because other calls may move it.
   // frequencies: [N], of new rows; null: this occurrence.
   Status InsertLocked(const DeviceStream& on, const Ids& unique_ids,
-                      const InsertOptions& options, const Assigned& assigned,
-                      const Outputs& outputs,
+                      int64_t now, const InsertOptions& options,
+                      const Assigned& assigned, const Outputs& outputs,
                       const uint32_t* frequencies = nullptr)
       LODESTAR_REQUIRES(mutex_);
   // Adds rows in two phases, like InsertPlan: PlanInsert makes all allocations,
@@ -421,6 +461,7 @@ class DeviceStore final : public Table {
   struct PlannedInsert {
     Ids ids;
     InsertOptions options;
+    int64_t now = 0;  // the step of the call
     // The rest is set for a table with admission, or whose cap may bind.
     bool by_id = false;
     DeviceArray<uint32_t> refs;  // [N]
@@ -428,6 +469,7 @@ class DeviceStore final : public Table {
     DeviceAdmission::Plan admission;
     DeviceArray<int64_t> victims;  // ids of the rows to evict
     int64_t num_victims = 0;
+    DeviceArray<int64_t> removed;          // see ReserveRemoval
     int64_t refused = 0;                   // admitted ids without room
     int64_t added = 0;                     // other admitted ids
     DeviceArray<int64_t> listed;           // [2, added]
@@ -449,13 +491,19 @@ class DeviceStore final : public Table {
   Status LocateLocked(const DeviceStream& on, const Ids& ids, const Bags& bags,
                       const Missing& missing, bool counts, uint64_t* sources,
                       PoolCall* call) const LODESTAR_REQUIRES(mutex_);
-  Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted)
+  // Allocates what RemoveLocked needs to remove up to `count` rows. The table
+  // must stay locked in between.
+  Status ReserveRemoval(const DeviceStream& on, int64_t count,
+                        DeviceArray<int64_t>* removed) const
+      LODESTAR_REQUIRES(mutex_);
+  Status RemoveLocked(const DeviceStream& on, const Ids& ids, bool evicted,
+                      const DeviceArray<int64_t>& removed)
       LODESTAR_REQUIRES(mutex_);
   // Finds the rows that `policy` selects and, if these are fewer than `excess`,
   // further rows in eviction order up to `excess` in total. The first `count`
   // elements of *victims are their ids. Requires: Fetch was called.
   Status FindVictims(const DeviceStream& on, const EvictionPolicy& policy,
-                     int64_t excess, DeviceArray<int64_t>* victims,
+                     int64_t now, int64_t excess, DeviceArray<int64_t>* victims,
                      int64_t* count) LODESTAR_REQUIRES(mutex_);
   // Copies the ids and rows to the host. Waits.
   Status CopyVictims(const DeviceStream& on, const Ids& victims,

@@ -237,15 +237,16 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
   LODESTAR_RETURN_IF_ERROR(
       shared_before.Allocate(on.memory, num_shared() > 0 ? n : 0, kFor));
   LODESTAR_RETURN_IF_ERROR(counts.Allocate(on.memory, 2, kFor));
-  unsigned long long found[2] = {0, ~0ull};  // missing ids, first bad one
+  unsigned long long found[2] = {};  // missing ids, first bad one
   uint32_t own = 0;
   uint32_t num_shared_rows = 0;
   if (n > 0) {
     StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
     LODESTAR_RETURN_IF_ERROR(turn.begun());
-    // cudaMemcpyAsync from pageable memory reads it before it returns.
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(counts.data(), found, sizeof(found),
-                                      cudaMemcpyHostToDevice, on.stream));
+    LODESTAR_CUDA_TRY(
+        cudaMemsetAsync(counts.data(), 0, sizeof(found[0]), on.stream));
+    LODESTAR_CUDA_TRY(
+        cudaMemsetAsync(counts.data() + 1, 0xff, sizeof(found[1]), on.stream));
     const GatherIds find = {
         index(),          ids,         shared.data(), gradients.skipped(),
         num_shared(),     refs.data(), flags.data(),  counts.data(),
@@ -339,6 +340,7 @@ Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
   MutexLock lock(&mutex_);
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
   const int64_t count = updated.ids.size();
+  const int64_t now = step();
   DeviceArray<uint32_t> refs;
   DeviceArray<int64_t> written;
   DeviceArray<int64_t> num_written;
@@ -381,7 +383,8 @@ Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
       return CudaStatus(
           Launch(AssignKernel<T>, count * kWarp, on.stream, call, shared.rows,
                  static_cast<const uint32_t*>(refs.data()),
-                 rounding(/*shared=*/false), rounding(/*shared=*/true)),
+                 rounding(now, /*shared=*/false),
+                 rounding(now, /*shared=*/true)),
           kFor);
     }));
   }

@@ -414,10 +414,11 @@ Status DeviceStore::CheckedGradients::CheckShared(const DeviceStream& on,
   constexpr const char* kFor = "the check of gradients";
   DeviceArray<unsigned long long> result;
   LODESTAR_RETURN_IF_ERROR(result.Allocate(on.memory, 2, kFor));
-  unsigned long long found[2] = {0, ~0ull};
-  // cudaMemcpyAsync from pageable memory reads it before it returns.
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(result.data(), found, sizeof(found),
-                                    cudaMemcpyHostToDevice, on.stream));
+  unsigned long long found[2] = {};
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(result.data(), 0, sizeof(found[0]), on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(result.data() + 1, 0xff, sizeof(found[1]), on.stream));
   const auto check = [&](auto zero) {
     using C = decltype(zero);
     const ReadersCall<C> call = {readers_.keys.data(), readers_.order.data(),
@@ -439,8 +440,15 @@ Status DeviceStore::CheckedGradients::CheckShared(const DeviceStream& on,
   return Status();
 }
 
-Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
-                            const UniqueUpdate& unique) {
+struct DeviceStore::PlannedUpdate {
+  PlannedInsert insert;
+  PlannedAttach attach;
+};
+
+Status DeviceStore::PlanUpdate(const DeviceStream& on,
+                               const TableUpdate& update,
+                               const UniqueUpdate& unique,
+                               PlannedUpdate* plan) {
   AttachedOptimizer optimizer;
   int64_t wanted = -1;
   VisitRules([&](auto rule) {
@@ -466,11 +474,7 @@ Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
   optimizer.name = update.optimizer;
   optimizer.slot_inits.assign(update.slot_inits.begin(),
                               update.slot_inits.end());
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
-  PlannedInsert plan;
   if (update.create_missing) {
     InsertOptions options;
     options.count_events = false;
@@ -478,13 +482,21 @@ Status DeviceStore::Prepare(const DeviceStream& on, const TableUpdate& update,
     options.admission = options.count_frequency = admission_.any();
     options.count_resident = false;
     options.skipped = unique.skipped;
-    LODESTAR_RETURN_IF_ERROR(PlanInsert(on, unique.ids, options, &plan));
+    LODESTAR_RETURN_IF_ERROR(
+        PlanInsert(on, unique.ids, options, &plan->insert));
   }
-  LODESTAR_RETURN_IF_ERROR(AttachLocked(on, std::move(optimizer)));
+  return PlanAttach(std::move(optimizer), &plan->attach);
+}
+
+Status DeviceStore::CommitUpdate(const DeviceStream& on,
+                                 const TableUpdate& update,
+                                 const UniqueUpdate& unique,
+                                 PlannedUpdate* plan) {
+  LODESTAR_RETURN_IF_ERROR(CommitAttach(on, &plan->attach));
   if (update.create_missing) {
-    LODESTAR_RETURN_IF_ERROR(CommitInsert(on, plan, {}, {}));
+    LODESTAR_RETURN_IF_ERROR(CommitInsert(on, plan->insert, {}, {}));
   }
-  return turn.End();
+  return UpdateRows(on, update, unique);
 }
 
 Status DeviceStore::SumReaders(const DeviceStream& on,
@@ -513,15 +525,7 @@ Status DeviceStore::SumReaders(const DeviceStream& on,
 Status DeviceStore::UpdateRows(const DeviceStream& on,
                                const TableUpdate& update,
                                const UniqueUpdate& unique) {
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  // Another optimizer may have been attached since Prepare.
-  if (optimizer_.name != update.optimizer) {
-    AttachedOptimizer applied;
-    applied.name = update.optimizer;
-    return OtherOptimizerError(optimizer_, applied);
-  }
+  const int64_t now = step();
   LODESTAR_RETURN_IF_ERROR(BeforeWrite(on, unique.ids));
   UpdateCall call = {};
   call.index = index();
@@ -530,7 +534,7 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
   call.ids = unique.ids;
   call.dim = dim();
   call.skipped = unique.skipped;
-  call.rounding = rounding(/*shared=*/false);
+  call.rounding = rounding(now, /*shared=*/false);
   const int64_t numbers = 16 / SizeOf(ComputeType(type()));
   call.lane_bits = LaneBits(DivideUp(dim(), numbers));
   call.whole_packs = dim() % numbers == 0 && UnitBytes(16, unique.sums) == 16;
@@ -550,15 +554,14 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
     shared.ids = {unique.ids.data, unique.ids.size, nullptr};
     shared.whole_packs = dim() % numbers == 0;
     shared.skipped = nullptr;
-    shared.rounding = rounding(/*shared=*/true);
+    shared.rounding = rounding(now, /*shared=*/true);
     shared.keys = unique.readers->keys.data();
     shared.trains = unique.readers->trains.data();
     LODESTAR_RETURN_IF_ERROR(SumReaders(on, unique));
     LODESTAR_RETURN_IF_ERROR(launch(shared, unique.readers->sums.data()));
     call.reads = unique.readers->reads.data();
   }
-  LODESTAR_RETURN_IF_ERROR(launch(call, unique.sums));
-  return turn.End();
+  return launch(call, unique.sums);
 }
 
 Status DeviceStore::Update(Span<const TableUpdate> updates,
@@ -568,6 +571,8 @@ Status DeviceStore::Update(Span<const TableUpdate> updates,
   std::vector<CheckedGradients> gradients(count);
   std::vector<UniqueUpdate> unique(count);
   std::vector<NextStep> steps(count);
+  std::vector<PlannedUpdate> plans(count);
+  std::vector<DeviceStore*> stores;
   const auto store = [&](int64_t u) {
     *failed = u;
     return static_cast<DeviceStore*>(updates[u].table);
@@ -579,13 +584,19 @@ Status DeviceStore::Update(Span<const TableUpdate> updates,
     unique[u] = {gradients[u].ids(), gradients[u].sums(),
                  gradients[u].skipped(), gradients[u].readers()};
   }
+  for (int64_t u = 0; u < count; ++u) stores.push_back(store(u));
+  WriteTurns turns;
+  LODESTAR_RETURN_IF_ERROR(turns.Begin(on, std::move(stores)));
   for (int64_t u = 0; u < count; ++u) {
-    LODESTAR_RETURN_IF_ERROR(store(u)->Prepare(on, updates[u], unique[u]));
+    LODESTAR_RETURN_IF_ERROR(
+        store(u)->PlanUpdate(on, updates[u], unique[u], &plans[u]));
   }
   for (int64_t u = 0; u < count; ++u) {
-    LODESTAR_RETURN_IF_ERROR(store(u)->UpdateRows(on, updates[u], unique[u]));
+    LODESTAR_RETURN_IF_ERROR(
+        store(u)->CommitUpdate(on, updates[u], unique[u], &plans[u]));
     store(u)->CountNonfiniteGradients(gradients[u].num_skipped());
   }
+  LODESTAR_RETURN_IF_ERROR(turns.End());
   MoveSteps(steps);
   return Status();
 } catch (const std::bad_alloc&) {

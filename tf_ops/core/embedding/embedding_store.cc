@@ -270,7 +270,10 @@ Status EmbeddingStore::Compact(int64_t* returned, const Execution&) {
       return table_.occurrence_counter.pending_ids(s);
     };
     low = 0;
-    in_parts([&] { return pending()->Compact(kRowsAtOnce, &low); });
+    in_parts([&] {
+      return pending()->Compact(
+          kRowsAtOnce, &low, [&](int64_t id) { return rows.HashOf(id).tag; });
+    });
     in_parts([&] { return ReleaseSegments(pending()); });
     compact_leaves(pending);
     LODESTAR_RETURN_IF_ERROR(status);

@@ -54,6 +54,7 @@ class EmbeddingStore final : public Table {
                                 int64_t salt,
                                 std::unique_ptr<EmbeddingStore>* out);
 
+  bool on_gpu() const override { return false; }
   bool counts_occurrences() const {
     return table_.policies.admission.count_occurrences;
   }
@@ -151,7 +152,8 @@ class EmbeddingStore final : public Table {
     // Possible places of the rows; empty: search.
     Span<const RowRef> refs;
   };
-  // Update, without its checks of gradients. `failed` may be null.
+  // Update, without its checks of gradients. `failed` may be null. Requires:
+  // the tables are different.
   static Status Apply(Span<const UniqueUpdate> updates,
                       const ParallelFor* parallel, int64_t* failed = nullptr);
   // Updates this table only.
@@ -294,13 +296,15 @@ class EmbeddingStore final : public Table {
   template <typename T>
   void UpdateShared(const SharedRows::Readers& readers,
                     const ComputeOf<T>* gradients,
-                    const SparseOptimizer& optimizer);
+                    const SparseOptimizer& optimizer,
+                    const StochasticRounding& rounding);
   Status CheckRule(const UniqueUpdate& update,
                    AttachedOptimizer* attached) const;
-  // Creates the slots and rows that an update needs, and notes the ids that
-  // still have no row.
-  Status PrepareApply(const AttachedOptimizer& attached,
-                      const ParallelFor* parallel, PreparedUpdate* update);
+  // PlanApply makes the plan that creates the slots and rows that an update
+  // needs, without locks. CommitApply commits the prepared plan and notes the
+  // ids that still have no row.
+  void PlanApply(const ParallelFor* parallel, PreparedUpdate* update);
+  static void CommitApply(const ParallelFor* parallel, PreparedUpdate* update);
 
   // The rows that `policy` selects, by shard. Requires all locks.
   using RowLists = std::vector<std::vector<uint32_t>>;

@@ -169,8 +169,9 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
   // False if another table has replaced the one that the rows come from.
   const bool bound = table_.optimizer.IsBoundTo(optimizer);
   const int64_t num_slots = optimizer.slot_names.size();
-  const StochasticRounding round[] = {rounding(/*shared=*/false),
-                                      rounding(/*shared=*/true)};
+  const int64_t now = step();
+  const StochasticRounding round[] = {rounding(now, /*shared=*/false),
+                                      rounding(now, /*shared=*/true)};
   RunParallel(
       parallel, count, RowCost(dim() * (2 + num_slots)),
       [&](int64_t begin, int64_t end) {

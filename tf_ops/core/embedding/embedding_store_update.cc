@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <functional>
 #include <new>
+#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -72,9 +74,9 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row, int64_t id,
 template <typename T>
 void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
                                   const ComputeOf<T>* gradients,
-                                  const SparseOptimizer& optimizer) {
+                                  const SparseOptimizer& optimizer,
+                                  const StochasticRounding& rounding) {
   RowStore* const rows = table_.shared.rows();
-  const StochasticRounding round = rounding(/*shared=*/true);
   ComputeOf<T> sum[kPart];
   for (size_t i = 0, next = 0; i < readers.size(); i = next) {
     const uint32_t row = readers[i].first;
@@ -83,7 +85,7 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
       return sum;
     };
     rows->Lock(row, row);
-    UpdateRow<T>(rows, row, row, round, gradient, optimizer);
+    UpdateRow<T>(rows, row, row, rounding, gradient, optimizer);
     rows->Unlock(row);
   }
 }
@@ -92,6 +94,11 @@ void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
 struct EmbeddingStore::PreparedUpdate {
   const UniqueUpdate* table;
   int64_t first;  // offset of its ids among those of all tables
+  AttachedOptimizer optimizer;
+  // Creates rows for the ids `missing` and slots. Absent if it creates nothing.
+  std::optional<InsertPlan> plan;
+  std::vector<RowRef> found;
+  std::vector<int64_t> missing;
   // Ids without a row, whose gradients train shared rows, and whether an id is
   // one of them; empty without shared rows.
   SharedRows::Readers cold;
@@ -159,62 +166,66 @@ void EmbeddingStore::UpdateRows(const PreparedUpdate& prepared, int64_t begin,
   if (dropped > 0) table_.events.Add(Event::kGradientsDropped, dropped);
 }
 
-Status EmbeddingStore::PrepareApply(const AttachedOptimizer& attached,
-                                    const ParallelFor* parallel,
-                                    PreparedUpdate* update) {
+void EmbeddingStore::PlanApply(const ParallelFor* parallel,
+                               PreparedUpdate* update) {
   const Span<const int64_t> unique_ids = update->table->unique_ids;
   const int64_t count = unique_ids.size();
-  std::vector<RowRef> refs(count);
+  std::vector<RowRef>& refs = update->found;
+  refs.resize(count);
   FindAll(unique_ids, refs, parallel);
   SharedRows& shared = table_.shared;
-  std::vector<int64_t> missing;
-  SharedRows::Readers& cold = update->cold;
   for (int64_t i = 0; i < count; ++i) {
     if (refs[i].found()) continue;
-    if (update->table->create_missing) missing.push_back(i);
-    if (shared.any()) cold.push_back({shared.RowOf(unique_ids[i]), i});
+    if (update->table->create_missing) update->missing.push_back(i);
+    if (shared.any()) update->cold.push_back({shared.RowOf(unique_ids[i]), i});
   }
   if (shared.any()) update->is_cold.resize(count, 0);
   InsertPlan::Options insert;
   // The replica that computed the gradient has already counted the ids.
   insert.call.admission = insert.call.count_frequency =
       table_.occurrence_counter.uses_admission();
-  insert.optimizer = &attached;
-  InsertPlan plan(
+  insert.optimizer = &update->optimizer;
+  update->plan.emplace(
       unique_ids, refs, insert,
-      [&](int64_t i, const RowRef& ref) {
+      [this, unique_ids](int64_t i, const RowRef& ref) {
         table_.FillNewRow(unique_ids[i], ref);
       },
       &table_);
-  LODESTAR_RETURN_IF_ERROR(plan.Prepare(missing));
-  plan.Commit(parallel);
-  cold.erase(
-      std::remove_if(cold.begin(), cold.end(),
-                     [&](const auto& c) { return refs[c.second].found(); }),
-      cold.end());
+}
+
+void EmbeddingStore::CommitApply(const ParallelFor* parallel,
+                                 PreparedUpdate* update) {
+  update->plan->Commit(parallel);
+  SharedRows::Readers& cold = update->cold;
+  const auto has_row = [&](const auto& c) {
+    return update->found[c.second].found();
+  };
+  cold.erase(std::remove_if(cold.begin(), cold.end(), has_row), cold.end());
   for (const auto& c : cold) update->is_cold[c.second] = 1;
   std::sort(cold.begin(), cold.end());
-  return Status();
 }
 
 // Everything that can fail happens before the first row changes.
 Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
                              const ParallelFor* parallel, int64_t* failed) {
   const int64_t count = updates.size();
+  if (count == 0) return Status();
   int64_t u = 0;
   const auto fails = [&](const Status& status) {
     if (failed != nullptr) *failed = u;
     return status;
   };
   try {
-    std::vector<AttachedOptimizer> attached(count);
     std::vector<PreparedUpdate> prepared(count);
     std::vector<NextStep> steps(count);
+    // The updates that may create rows or slots.
+    std::vector<PreparedUpdate*> creating;
     int64_t num_ids = 0;
     int64_t cost = 1;
     for (u = 0; u < count; ++u) {
       const UniqueUpdate& update = updates[u];
-      const Status status = update.store->CheckRule(update, &attached[u]);
+      AttachedOptimizer& attached = prepared[u].optimizer;
+      const Status status = update.store->CheckRule(update, &attached);
       if (!status.ok()) return fails(status);
       prepared[u].table = &update;
       prepared[u].first = num_ids;
@@ -223,26 +234,42 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
       const int dim = update.store->dim();
       cost = std::max(cost,
                       RowCost(2 * dim + update.optimizer->slots().Size(dim)));
-    }
-    for (u = 0; u < count; ++u) {
-      EmbeddingStore* const store = updates[u].store;
-      if (updates[u].create_missing || store->table_.shared.any() ||
-          !store->table_.optimizer.IsBoundTo(attached[u])) {
-        const Status status =
-            store->PrepareApply(attached[u], parallel, &prepared[u]);
-        if (!status.ok()) return fails(status);
+      const TableParts& table = update.store->table_;
+      if (update.create_missing || table.shared.any() ||
+          !table.optimizer.IsBoundTo(attached)) {
+        creating.push_back(&prepared[u]);
       }
     }
+    // All callers lock tables in the same order.
+    std::sort(creating.begin(), creating.end(),
+              [](const PreparedUpdate* a, const PreparedUpdate* b) {
+                return std::less<>()(a->table->store, b->table->store);
+              });
+    for (PreparedUpdate* update : creating) {
+      u = update - prepared.data();
+      update->table->store->PlanApply(parallel, update);
+    }
+    for (PreparedUpdate* update : creating) {
+      u = update - prepared.data();
+      const Status status = update->plan->Prepare(update->missing);
+      if (!status.ok()) return fails(status);
+    }
+    for (PreparedUpdate* update : creating) {
+      update->table->store->CommitApply(parallel, update);
+    }
+    // Unlocks the tables.
+    for (PreparedUpdate* update : creating) update->plan.reset();
     for (PreparedUpdate& update : prepared) {
       EmbeddingStore* const store = update.table->store;
-      update.rounding = store->rounding(/*shared=*/false);
+      const int64_t now = store->step();
+      update.rounding = store->rounding(now, /*shared=*/false);
       if (update.cold.empty()) continue;
       VisitRowType(store->type(), [&](auto zero) {
         using T = decltype(zero);
         store->UpdateShared<T>(
             update.cold,
             static_cast<const ComputeOf<T>*>(update.table->gradients),
-            *update.table->optimizer);
+            *update.table->optimizer, store->rounding(now, /*shared=*/true));
       });
     }
     const auto before = [](int64_t id, const PreparedUpdate& update) {
@@ -264,6 +291,7 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
     });
     MoveSteps(steps);
   } catch (const std::bad_alloc&) {
+    u = std::min(u, count - 1);
     return fails(ResourceExhausted("out of memory for the gradients of ",
                                    updates[u].unique_ids.size(), " ids."));
   }

@@ -205,7 +205,8 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     EvictionList::Victims& victims = victims_[head.shard];
     const uint32_t row = victims.Peek();
     victims.Pop();
-    const uint32_t tag = static_cast<uint32_t>(head.key.mixed_id);
+    const int64_t id = shard.rows.meta(row)->id.load(std::memory_order_relaxed);
+    const uint32_t tag = table_.rows.HashOf(id).tag;
     PrefetchCell(shard, tag);
     taken[num_taken++] = {&shard, tag, row};
     if (num_taken == kRun) remove_taken();

@@ -1,7 +1,7 @@
-// ShardedRows: the rows of a table. The high half of Mix64(id) selects a shard,
-// the low half is the tag in the shard's LeafIndex, which leads to a row of the
-// shard's RowStore. Sharding and growth never change a result. Shared rows are
-// in a RowStore of their own.
+// ShardedRows: the rows of a table. Mix64(id) selects a shard. A keyed hash of
+// the process (keyed_hash.h) is the tag in the shard's LeafIndex, which leads
+// to a row of the shard's RowStore. Sharding, tags and growth never change a
+// result. Shared rows are in a RowStore of their own.
 //
 // Reads and writes of resident rows take no shard lock, except that moving a
 // row within the eviction order takes all shard locks.
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/keyed_hash.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/row_copy.h"
@@ -145,10 +146,10 @@ class ShardedRows {
     uint32_t tag;
   };
   IdHash HashOf(int64_t id) const {
-    const uint64_t hash = Mix64(static_cast<uint64_t>(id));
-    return {FastRange32(static_cast<uint32_t>(hash >> 32),
+    const uint64_t mixed = Mix64(static_cast<uint64_t>(id));
+    return {FastRange32(static_cast<uint32_t>(mixed >> 32),
                         static_cast<uint32_t>(shards_.size())),
-            static_cast<uint32_t>(hash)};
+            static_cast<uint32_t>(MultiplyHash(mixed, hash_key_) >> 32)};
   }
   RowRef RefTo(uint32_t shard, uint32_t row) const {
     return {shard, row, shards_[shard]->rows.meta(row)};
@@ -295,6 +296,7 @@ class ShardedRows {
   const int64_t row_bytes_;
   const int64_t computed_bytes_;
   const std::optional<EvictionPolicy::Order> order_;
+  const uint64_t hash_key_ = ProcessHashKey();
   Arena arena_;
   mutable EpochDomain epochs_;
   std::vector<std::unique_ptr<RowShard>> shards_;

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/keyed_hash.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/bucket_array.h"
 
@@ -131,7 +131,7 @@ class IntegerMap {
   };
 
   uint64_t Home(Key key) const {
-    return buckets_.Home(Mix64(static_cast<uint64_t>(key)));
+    return buckets_.Home(KeyedHash(static_cast<uint64_t>(key), hash_key_));
   }
   const int64_t* FindFreeKey(Key key) const {
     return key == kFree && free_key_value_ ? &*free_key_value_ : nullptr;
@@ -192,6 +192,7 @@ class IntegerMap {
     }
   }
 
+  uint64_t hash_key_ = ProcessHashKey();
   BucketArray<Bucket> buckets_;
   int64_t live_ = 0;  // without kFree
   std::optional<int64_t> free_key_value_;

@@ -69,10 +69,10 @@ Status StringMap::Rebuild(int64_t capacity, int64_t record_bytes) {
     for (int lane = 0; lane < kLanes && bucket.used(lane); ++lane) {
       char* const record = bucket.record(lane);
       const Key key = KeyOf(record);
-      const uint64_t hash = Hash(key);
-      uint64_t home = grown.Home(hash);
+      const uint64_t word = WordOf(Hash(key));
+      uint64_t home = grown.Home(word);
       while (grown.buckets_.at(home)->full()) home = grown.buckets_.After(home);
-      grown.Append(home, hash,
+      grown.Append(home, word,
                    copies ? grown.WriteRecord(key, ValueOf(record)) : record);
     }
   }
@@ -96,18 +96,18 @@ char* StringMap::WriteRecord(Key key, int64_t value) {
   return record;
 }
 
-void StringMap::Append(uint64_t b, uint64_t hash, char* record) {
+void StringMap::Append(uint64_t b, uint64_t word, char* record) {
   Bucket& bucket = *buckets_.at(b);
   int lane = 0;
   while (bucket.used(lane)) ++lane;
-  bucket.set(lane, TagOf(hash), record);
+  bucket.set(lane, TagOf(word), record);
   ++live_;
 }
 
-void StringMap::Assign(Key key, uint64_t hash, int64_t value) {
-  const Found found = FindKey(key, hash);
+void StringMap::Assign(Key key, uint64_t word, int64_t value) {
+  const Found found = FindKey(key, word);
   if (found.record == nullptr) {
-    Append(found.bucket, hash, WriteRecord(key, value));
+    Append(found.bucket, word, WriteRecord(key, value));
     return;
   }
   const int64_t old_value = ValueOf(found.record);
@@ -122,17 +122,17 @@ void StringMap::Assign(Key key, uint64_t hash, int64_t value) {
   }
   dead_bytes_ += tail + room - found.record;
   buckets_.at(found.bucket)
-      ->set(found.lane, TagOf(hash), WriteRecord(key, value));
+      ->set(found.lane, TagOf(word), WriteRecord(key, value));
 }
 
 bool StringMap::Remove(Key key) {
   if (buckets_.empty()) return false;
-  const Found found = FindKey(key, Hash(key));
+  const Found found = FindKey(key, WordOf(Hash(key)));
   if (found.record == nullptr) return false;
   dead_bytes_ += RecordBytes(key, ValueOf(found.record));
   --live_;
   buckets_.Remove(found.bucket, found.lane, [this](const Bucket& b, int lane) {
-    return Home(Hash(KeyOf(b.record(lane))));
+    return Home(WordOf(Hash(KeyOf(b.record(lane)))));
   });
   return true;
 }

@@ -5,9 +5,10 @@
 //
 // Keys and their values are stored one after another in an arena, so there is
 // no allocation per key, and a lookup touches one line and one record. Lengths
-// and values are encoded in base 128. A tag consists of bits of the key's hash
-// and is odd if the lane is used (see bucket_array.h). Batches are hashed, then
-// their lines and records are prefetched in groups.
+// and values are encoded in base 128. A key's line and tag are bits of its
+// word, a keyed hash of its hash; a tag is odd if the lane is used (see
+// bucket_array.h). Batches are hashed, then their lines and records are
+// prefetched in groups.
 //
 // Concurrent reads are safe; writes need exclusive access.
 
@@ -21,7 +22,7 @@
 #include <optional>
 #include <string_view>
 
-#include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/keyed_hash.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/lookup/bucket_array.h"
 #include "tf_ops/core/lookup/bucket_hash.h"
@@ -53,7 +54,7 @@ class StringMap {
   // Requires: hash == Hash(key).
   std::optional<int64_t> Find(Key key, uint64_t hash) const {
     if (buckets_.empty()) return std::nullopt;
-    const Found found = FindKey(key, hash);
+    const Found found = FindKey(key, WordOf(hash));
     if (found.record == nullptr) return std::nullopt;
     return ValueOf(found.record);
   }
@@ -62,10 +63,15 @@ class StringMap {
   // 1), in order.
   template <typename KeyAt, typename Visit>
   void FindBatch(int64_t count, const KeyAt& key, const Visit& visit) const {
-    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool may_be_there) {
-      visit(i, hash,
-            may_be_there ? Find(key(i), hash) : std::optional<int64_t>());
-    });
+    ForEachWord(count, key,
+                [&](int64_t i, uint64_t hash, uint64_t word, bool may_exist) {
+                  const Found found =
+                      may_exist ? FindKey(key(i), word) : Found{0, 0, nullptr};
+                  visit(i, hash,
+                        found.record == nullptr
+                            ? std::optional<int64_t>()
+                            : std::optional<int64_t>(ValueOf(found.record)));
+                });
   }
 
   // Adds keys or changes their values; the last of equal keys wins. Returns
@@ -83,8 +89,8 @@ class StringMap {
                 }
               });
     LODESTAR_RETURN_IF_ERROR(Reserve(live_ + missing, record_bytes));
-    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
-      Assign(key(i), hash, value(i));
+    ForEachWord(count, key, [&](int64_t i, uint64_t, uint64_t word, bool) {
+      Assign(key(i), word, value(i));
     });
     return Status();
   }
@@ -106,11 +112,11 @@ class StringMap {
   template <typename KeyAt, typename ValueAt>
   int64_t AddNew(int64_t count, const KeyAt& key, const ValueAt& value) {
     int64_t conflict = -1;
-    ForEachHash(count, key, [&](int64_t i, uint64_t hash, bool) {
+    ForEachWord(count, key, [&](int64_t i, uint64_t, uint64_t word, bool) {
       if (conflict >= 0) return;
-      const Found found = FindKey(key(i), hash);
+      const Found found = FindKey(key(i), word);
       if (found.record == nullptr) {
-        Append(found.bucket, hash, WriteRecord(key(i), value(i)));
+        Append(found.bucket, word, WriteRecord(key(i), value(i)));
       } else if (ValueOf(found.record) != value(i)) {
         conflict = i;
       }
@@ -180,11 +186,11 @@ class StringMap {
     char* record;
   };
 
-  static uint16_t TagOf(uint64_t hash) {
-    return static_cast<uint16_t>(hash >> 48) | 1;
+  uint64_t WordOf(uint64_t hash) const { return MultiplyHash(hash, hash_key_); }
+  static uint16_t TagOf(uint64_t word) {
+    return static_cast<uint16_t>(word >> 16) | 1;
   }
-  // Uses the bits below the tag.
-  uint64_t Home(uint64_t hash) const { return buckets_.Home(hash << 16); }
+  uint64_t Home(uint64_t word) const { return buckets_.Home(word); }
 
   static int64_t Base128Bytes(uint64_t x) {
     return (70 - __builtin_clzll(x | 1)) / 7;
@@ -234,9 +240,9 @@ class StringMap {
   }
 
   // Requires: there are buckets.
-  Found FindKey(Key key, uint64_t hash) const {
-    const uint16_t tag = TagOf(hash);
-    for (uint64_t b = Home(hash);; b = buckets_.After(b)) {
+  Found FindKey(Key key, uint64_t word) const {
+    const uint16_t tag = TagOf(word);
+    for (uint64_t b = Home(word);; b = buckets_.After(b)) {
       const Bucket& bucket = *buckets_.at(b);
       for (int half = 0; half < 2; ++half) {
         for (uint64_t match = bucket.Matches(half, tag); match != 0;
@@ -251,42 +257,44 @@ class StringMap {
     }
   }
 
-  // Calls visit(i, hash, may exist) for every key, with its line and record
-  // prefetched.
+  // Calls visit(i, hash, word, may exist) for every key, with its line and
+  // record prefetched.
   template <typename KeyAt, typename Visit>
-  void ForEachHash(int64_t count, const KeyAt& key, const Visit& visit) const {
+  void ForEachWord(int64_t count, const KeyAt& key, const Visit& visit) const {
     constexpr int64_t kGroup = 32;
     uint64_t hashes[kGroup];
-    bool may_be_there[kGroup] = {};
+    uint64_t words[kGroup];
+    bool may_exist[kGroup] = {};
     for (int64_t begin = 0; begin < count; begin += kGroup) {
       const int64_t n = std::min(kGroup, count - begin);
       for (int64_t i = 0; i < n; ++i) {
         hashes[i] = Hash(key(begin + i));
-        __builtin_prefetch(buckets_.at(Home(hashes[i])));
+        words[i] = WordOf(hashes[i]);
+        __builtin_prefetch(buckets_.at(Home(words[i])));
       }
       if (!buckets_.empty()) {
         for (int64_t i = 0; i < n; ++i) {
           // Not in a function of its own: g++ would remove the call because it
           // has no side effect.
-          const char* const next = NextLine(hashes[i]);
-          may_be_there[i] = next != reinterpret_cast<const char*>(
-                                        buckets_.at(Home(hashes[i])));
+          const char* const next = NextLine(words[i]);
+          may_exist[i] = next != reinterpret_cast<const char*>(
+                                     buckets_.at(Home(words[i])));
           __builtin_prefetch(next);
           __builtin_prefetch(next + 31);
         }
       }
       for (int64_t i = 0; i < n; ++i) {
-        visit(begin + i, hashes[i], may_be_there[i]);
+        visit(begin + i, hashes[i], words[i], may_exist[i]);
       }
     }
   }
-  // Returns where a lookup continues after the hash's line: at the first record
+  // Returns where a lookup continues after the word's line: at the first record
   // there with the same tag, or at the next line if this one is full.
-  const char* NextLine(uint64_t hash) const {
-    const uint64_t home = Home(hash);
+  const char* NextLine(uint64_t word) const {
+    const uint64_t home = Home(word);
     const Bucket& bucket = *buckets_.at(home);
-    const uint64_t low = bucket.Matches(0, TagOf(hash));
-    const uint64_t match = low != 0 ? low : bucket.Matches(1, TagOf(hash));
+    const uint64_t low = bucket.Matches(0, TagOf(word));
+    const uint64_t match = low != 0 ? low : bucket.Matches(1, TagOf(word));
     const int half = low != 0 ? 0 : 4;
     if (match == 0) {
       return reinterpret_cast<const char*>(
@@ -298,12 +306,13 @@ class StringMap {
   // Requires: room for the record.
   char* WriteRecord(Key key, int64_t value);
   // Adds a new key's record to a line. Requires: the line has a free lane.
-  void Append(uint64_t b, uint64_t hash, char* record);
-  void Assign(Key key, uint64_t hash, int64_t value);
+  void Append(uint64_t b, uint64_t word, char* record);
+  void Assign(Key key, uint64_t word, int64_t value);
   // Returns ResourceExhausted if out of memory; the map is unchanged then.
   Status Rebuild(int64_t capacity, int64_t record_bytes);
   Status AddRecordMemory(int64_t bytes);
 
+  uint64_t hash_key_ = ProcessHashKey();
   BucketArray<Bucket> buckets_;
   int64_t live_ = 0;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/rows/admission_rule.h"
 
 namespace lodestar {
@@ -62,11 +61,11 @@ void PendingIds::Clear() {
   size_ = 0;
 }
 
-bool PendingIds::Compact(int64_t most, uint32_t* low) {
+bool PendingIds::Compact(int64_t most, uint32_t* low,
+                         const std::function<uint32_t(int64_t)>& tag_of) {
   return entries_.Compact(most, low, [&](uint32_t from, uint32_t to) {
     const int64_t id = entries_.meta(to)->id.load(std::memory_order_relaxed);
-    index_.Move(static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id))), from,
-                to);
+    index_.Move(tag_of(id), from, to);
   });
 }
 

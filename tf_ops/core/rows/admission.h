@@ -39,8 +39,9 @@ class PendingIds {
   void Remove(uint32_t tag, uint32_t entry);
   void Clear();
 
-  // See RowStore and LeafIndex.
-  bool Compact(int64_t most, uint32_t* low);
+  // See RowStore and LeafIndex. tag_of(id): the tag of an id.
+  bool Compact(int64_t most, uint32_t* low,
+               const std::function<uint32_t(int64_t)>& tag_of);
   bool ReleaseSegment() { return entries_.ReleaseSegment(); }
   Status CompactLeaf(uint32_t* tag) { return index_.CompactLeaf(tag); }
 

@@ -22,12 +22,11 @@ constexpr const char* kWeightPrefixes[] = {"weight/", "dense/"};
 // of other pointers did happened before.
 template <typename T>
 bool IsOnly(const std::shared_ptr<T>& pointer) {
-  // Destroying a copy synchronizes with earlier destructions; use_count() alone
-  // does not.
-  {
-    const std::shared_ptr<T> copy = pointer;
-  }
-  return pointer.use_count() == 1;
+  if (pointer.use_count() != 1) return false;
+  // use_count() alone does not synchronize with the destruction of the other
+  // pointers; destroying a copy does.
+  const std::shared_ptr<T> copy = pointer;
+  return true;
 }
 
 bool IsUnused(const std::shared_ptr<FollowedContent>& content) {

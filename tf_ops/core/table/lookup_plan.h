@@ -25,7 +25,7 @@ struct RowRef {
 // moved or been removed since the lookup, so an update confirms each one
 // (RowStore::Lock).
 struct LookupPlan {
-  int64_t store = 0;  // the number of the store that was searched
+  int64_t store = 0;  // the number of the store that was searched; 0: none
   std::vector<RowRef> refs;
 };
 

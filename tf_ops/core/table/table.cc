@@ -97,7 +97,8 @@ Status CheckSharedRowNumber(int64_t id, int64_t i, int64_t count) {
 }
 
 int64_t Table::NextNumber() {
-  static std::atomic<uint64_t> number{0};
+  // Mix64 is a bijection that maps only 0 to 0.
+  static std::atomic<uint64_t> number{1};
   return static_cast<int64_t>(Mix64(number.fetch_add(1)));
 }
 

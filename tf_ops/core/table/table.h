@@ -214,6 +214,8 @@ class Table {
   // policy is out of range.
   static Status CheckOptions(int64_t dim, const TablePolicies& policies);
 
+  // Whether the rows are in the memory of a GPU.
+  virtual bool on_gpu() const = 0;
   int dim() const { return dim_; }
   // Type of all values passed in and out.
   RowType type() const { return type_; }
@@ -223,10 +225,10 @@ class Table {
   const EvictionPolicy& eviction() const { return policies().eviction; }
   virtual const RowInitializer& initializer() const = 0;
 
-  // How updates of this step round rows.
-  StochasticRounding rounding(bool shared) const {
+  // How an update of step `now` rounds rows.
+  StochasticRounding rounding(int64_t now, bool shared) const {
     if (!policies().stochastic_rounding) return {};
-    return StochasticRounding::Of(initializer().value().key, step(), shared);
+    return StochasticRounding::Of(initializer().value().key, now, shared);
   }
 
   int64_t step() const { return step_->value(); }
@@ -273,14 +275,15 @@ class Table {
   // Returns InvalidArgument if an id is repeated.
   virtual Status LookupUnique(const UniqueLookup& lookup,
                               const Execution& on) = 0;
-  // Updates rows of tables of this kind, sums the gradients of equal ids in
-  // their order, attaches each optimizer on its first call, and then moves the
-  // steps of all tables as MoveSteps does. Ids without a row are dropped and
-  // counted, or get a row first. Returns InvalidArgument for an unknown
-  // optimizer, a wrong number of hyperparameters or `slot_inits`, and
+  // Updates rows of different tables of this kind, sums the gradients of equal
+  // ids in their order, attaches each optimizer on its first call, and then
+  // moves the steps of all tables as MoveSteps does. Ids without a row are
+  // dropped and counted, or get a row first. Returns InvalidArgument for an
+  // unknown optimizer, a wrong number of hyperparameters or `slot_inits`, and
   // non-finite gradients of kRaise, FailedPrecondition if another optimizer is
-  // attached, and ResourceExhausted if out of memory. After an error no row has
-  // changed, and *failed is the index of the update that failed.
+  // attached or new rows do not fit into a table that raises when full, and
+  // ResourceExhausted if out of memory. After an error nothing has changed in
+  // any table, and *failed is the index of the update that failed.
   virtual Status Update(Span<const TableUpdate> updates, const Execution& on,
                         int64_t* failed) = 0;
   // Returns the errors that Update would return for these gradients with
@@ -444,7 +447,7 @@ class Table {
                              const Execution& on) const = 0;
 
   // A number that identifies the rows of a table in this process, unlike an
-  // address, which a later table may get. Evenly distributed.
+  // address, which a later table may get. Evenly distributed, and not 0.
   static int64_t NextNumber();
 
  private:

@@ -169,14 +169,7 @@ class CollectionStores {
       LODESTAR_TRY(ReadMissing(spec.missing[t], missing_rows[t], dims_[t],
                                &missing_[t]));
     }
-    for (int t = 0; t < handles.size(); ++t) {
-      for (int u = 0; u < t; ++u) {
-        if (stores_[u] != stores_[t]) continue;
-        return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
-                                    "]` are the same table.");
-      }
-    }
-    return absl::OkStatus();
+    return CheckDifferent(stores_);
   }
 
   // Returns InvalidArgument unless input hooks matches these tables.

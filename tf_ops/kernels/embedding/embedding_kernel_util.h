@@ -103,6 +103,19 @@ inline absl::Status FindGates(OpKernelContext* ctx, int num_tables,
   return absl::OkStatus();
 }
 
+// Returns InvalidArgument if input `handles` of an op names a table twice.
+template <typename T>
+absl::Status CheckDifferent(const std::vector<std::shared_ptr<T>>& tables) {
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (size_t u = 0; u < t; ++u) {
+      if (tables[u] != tables[t]) continue;
+      return InvalidArgumentError("`handles[", u, "]` and `handles[", t,
+                                  "]` are the same table.");
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Requires: `dtype` is a valid row type.
 inline RowType RowTypeOf(DataType dtype) {
   switch (dtype) {

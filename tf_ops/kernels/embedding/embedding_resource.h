@@ -33,15 +33,20 @@ class EmbeddingResource : public tensorflow::ResourceBase {
     MutexLock lock(&mutex_);
     return table_;
   }
+  // Gets the table for a kernel that works on a GPU or on a CPU. Returns
+  // Unimplemented if the table is on the other kind of device.
+  Status GetTable(bool on_gpu, std::shared_ptr<Table>* table) const {
+    std::shared_ptr<Table> found = this->table();
+    if (found->on_gpu() != on_gpu) return OnAnotherDevice();
+    *table = std::move(found);
+    return Status();
+  }
   // Gets the table as an EmbeddingStore or a DeviceStore. Returns
   // Unimplemented if it is of the other kind.
   template <typename Store>
   Status GetStore(std::shared_ptr<Store>* store) const {
     *store = std::dynamic_pointer_cast<Store>(table());
-    if (*store != nullptr) return Status();
-    return Status(StatusCode::kUnimplemented,
-                  "the kernel and the table are on different kinds of devices; "
-                  "place both on a CPU or both on a GPU.");
+    return *store != nullptr ? Status() : OnAnotherDevice();
   }
   // Kernels that hold the old table keep it alive. Requires: the same dim and
   // type.
@@ -54,6 +59,12 @@ class EmbeddingResource : public tensorflow::ResourceBase {
   }
 
  private:
+  static Status OnAnotherDevice() {
+    return Status(StatusCode::kUnimplemented,
+                  "the kernel and the table are on different kinds of devices; "
+                  "place both on a CPU or both on a GPU.");
+  }
+
   const std::string name_;
   const std::shared_ptr<StepGate> gate_ = std::make_shared<StepGate>();
   mutable Mutex mutex_;

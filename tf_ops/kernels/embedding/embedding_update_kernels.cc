@@ -76,12 +76,14 @@ class UpdateKernel : public AsyncOpKernel {
     ctx->SetStatus(WithoutBadAlloc([&] { return Write(ctx); }));
   }
   absl::Status Write(OpKernelContext* ctx) const {
-    std::vector<std::shared_ptr<Table>> tables;
+    const KernelExecution execution(ctx);
+    std::vector<std::shared_ptr<Table>> tables(num_tables());
     for (int t = 0; t < num_tables(); ++t) {
       tensorflow::core::RefCountPtr<EmbeddingResource> resource;
       LODESTAR_TRY(FindResource(ctx, ctx->input(t), &resource));
-      tables.push_back(resource->table());
+      LODESTAR_TRY(resource->GetTable(execution.on().on_gpu(), &tables[t]));
     }
+    LODESTAR_TRY(CheckDifferent(tables));
     std::vector<TableUpdate> updates(tables.size());
     for (int t = 0; t < num_tables(); ++t) {
       LODESTAR_TRY(
@@ -90,7 +92,6 @@ class UpdateKernel : public AsyncOpKernel {
                                             tables[t].get(), &updates[t]),
                         t));
     }
-    const KernelExecution execution(ctx);
     int64_t failed = 0;
     const Status status = tables[0]->Update(updates, execution.on(), &failed);
     return WithTableName(ctx, ToTensorFlow(status), static_cast<int>(failed));
@@ -123,6 +124,7 @@ class EmbeddingApplyAllOp : public UpdateKernel {
     LODESTAR_TRY(ctx->GetAttr("optimizers", &optimizers));
     LODESTAR_TRY(ctx->GetAttr("slot_inits", &slot_inits));
     LODESTAR_TRY(ctx->GetAttr("create_missing", &create_missing));
+    LODESTAR_TRY(ctx->GetAttr("inside_step", &inside_step_));
     LODESTAR_TRY(ReadNonfinite(ctx, &nonfinite));
     if (static_cast<int>(optimizers.size()) != num_tables ||
         static_cast<int>(create_missing.size()) != num_tables) {

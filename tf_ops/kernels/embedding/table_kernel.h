@@ -184,8 +184,9 @@ class TableKernel : public Kernel {
   absl::Status Run(OpKernelContext* ctx) final {
     tensorflow::core::RefCountPtr<EmbeddingResource> resource;
     LODESTAR_TRY(FindResource(ctx, ctx->input(0), &resource));
-    const std::shared_ptr<Table> table = resource->table();
     const KernelExecution execution(ctx);
+    std::shared_ptr<Table> table;
+    LODESTAR_TRY(resource->GetTable(execution.on().on_gpu(), &table));
     return RunOn({ctx, execution.on(), resource.get(), table.get()});
   }
 

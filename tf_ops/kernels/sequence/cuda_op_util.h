@@ -7,13 +7,12 @@
 
 #include <cuda_runtime.h>
 
-#include <cstring>
-#include <memory>
-#include <new>
 #include <vector>
 
 #include "tensorflow/core/framework/device_base.h"
 #include "tf_ops/core/base/span.h"
+#include "tf_ops/core/device/batch/staging_buffer.h"
+#include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/kernels/base/cuda_stream.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/sequence/cuda/device_splits.h"
@@ -94,19 +93,8 @@ class DeviceBytes {
   // Copies `size` bytes of host memory, which may change after the return.
   absl::Status CopyFrom(OpKernelContext* ctx, const void* host, int64_t size) {
     LODESTAR_TRY(Allocate(ctx, size));
-    if (size == 0) return absl::OkStatus();
-    // cudaMemcpyAsync has read pageable memory when it returns, but not
-    // page-locked memory. Tensors on the host may be page-locked, and
-    // TensorFlow may reuse them before the copy runs.
-    const std::unique_ptr<char[]> pageable(new (std::nothrow) char[size]);
-    if (pageable == nullptr) {
-      return ToTensorFlow(ResourceExhausted("out of memory."));
-    }
-    std::memcpy(pageable.get(), host, size);
-    return ToTensorFlow(
-        cudaMemcpyAsync(data(), pageable.get(), size, cudaMemcpyHostToDevice,
-                        CudaStream(ctx)),
-        "copy to the device");
+    const DeviceStream on = {CudaStream(ctx), nullptr};
+    return ToTensorFlow(StageToDevice(on, host, size, data()));
   }
 
   template <typename T>

@@ -226,7 +226,8 @@ nonfinite: The effect of NaN or infinity: 'raise' returns INVALID_ARGUMENT and
   changes nothing, 'skip' skips the update of the id, 'pass' applies it.
 inside_step: Whether the op runs between BeginStep and EndStep. Otherwise it is
   a separate step.
-FAILED_PRECONDITION if the rows have another optimizer's slots.
+FAILED_PRECONDITION if the rows have another optimizer's slots, or if new rows
+do not fit into a table that raises when full.
 RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 )doc");
 
@@ -237,17 +238,19 @@ LODESTAR_OP("EmbeddingApplyAll")
     .Attrs("num_tables: int >= 1", "slot_dtypes: list({float, double}) >= 1",
            "optimizers: list(" LODESTAR_OPTIMIZERS ")",
            "slot_inits: list(float) >= 0", "create_missing: list(bool)",
-           "nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
+           "nonfinite: {'raise', 'skip', 'pass'} = 'raise'",
+           "inside_step: bool = false")
     .Stateful(ApplyAllShape)
     .Doc(R"doc(
-Applies EmbeddingApply to several variables, atomically and as one step.
+Applies EmbeddingApply to several different variables, atomically.
 
 ids, gradients, hyperparameters, next_steps, optimizers, create_missing: One per
   variable, as for EmbeddingApply.
 slot_inits: Those of all optimizers, concatenated.
-nonfinite: As for EmbeddingApply; no variable is changed on an error.
+nonfinite, inside_step: As for EmbeddingApply.
+INVALID_ARGUMENT if a variable is repeated.
 INVALID_ARGUMENT, FAILED_PRECONDITION, RESOURCE_EXHAUSTED as EmbeddingApply,
-with the name of the variable; no row is changed then.
+with the name of the variable. After an error no variable has changed.
 )doc");
 
 LODESTAR_OP("EmbeddingStage")

@@ -22,6 +22,7 @@ struct UniqueCall {
   int64_t padding_id;
   const bool* padded;
   uint32_t mask;
+  uint64_t hash_key;
   uint32_t* owners;   // [mask + 1]
   uint32_t* cells;    // [N], kNone for padding
   uint32_t* numbers;  // [N], 1 for owners, then their prefix sums
@@ -48,8 +49,9 @@ __global__ void ClaimKernel(UniqueCall call) {
   if (padding) call.cells[i] = kNone;
   if (!mine || padding) return;
   const uint32_t number = call.Number(i);
-  uint32_t cell =
-      static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id))) & call.mask;
+  uint32_t cell = static_cast<uint32_t>(
+                      KeyedHash(static_cast<uint64_t>(id), call.hash_key)) &
+                  call.mask;
   while (true) {
     volatile uint32_t* const at = call.owners + cell;
     uint32_t owner = *at;
@@ -130,6 +132,7 @@ Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
   call.padding_id = padding_id != nullptr ? *padding_id : 0;
   call.padded = padded;
   call.mask = static_cast<uint32_t>(owners.size() - 1);
+  call.hash_key = ProcessHashKey();
   call.owners = owners.data();
   call.cells = cells.data();
   call.numbers = numbers.data();

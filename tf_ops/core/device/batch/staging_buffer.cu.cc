@@ -1,6 +1,7 @@
 #include "tf_ops/core/device/batch/staging_buffer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -109,6 +110,19 @@ void* StagingBuffer::Resize(Slot* slot, int64_t bytes) {
 void StagingBuffer::Release(void* memory) const {
   if (memory == nullptr) return;
   kind_ == Kind::kPinned ? cudaFreeHost(memory) : cudaFree(memory);
+}
+
+Status StageToDevice(const DeviceStream& on, const void* from, int64_t bytes,
+                     void* to) {
+  if (bytes == 0) return Status();
+  DeviceArray<char> staged;
+  LODESTAR_RETURN_IF_ERROR(staged.Allocate(
+      StagingBuffer::Of(on.stream, StagingBuffer::Kind::kPinned), bytes,
+      "a copy to the device"));
+  std::memcpy(staged.data(), from, bytes);
+  return CudaStatus(cudaMemcpyAsync(to, staged.data(), bytes,
+                                    cudaMemcpyHostToDevice, on.stream),
+                    "copy to the device");
 }
 
 }  // namespace lodestar

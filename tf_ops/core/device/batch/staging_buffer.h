@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/base/status.h"
 #include "tf_ops/core/device/device_memory.h"
 
 namespace lodestar {
@@ -62,6 +63,13 @@ class StagingBuffer final : public DeviceAllocator {
   // Ordered by when they were freed.
   std::vector<std::unique_ptr<Slot>> slots_ LODESTAR_GUARDED_BY(mutex_);
 };
+
+// Copies `bytes` bytes of host memory, which may change after the return, to
+// the device. CUDA may read the argument of cudaMemcpyAsync until the copy has
+// run, whether the memory is page-locked or not, so this copies to page-locked
+// memory first.
+Status StageToDevice(const DeviceStream& on, const void* from, int64_t bytes,
+                     void* to);
 
 }  // namespace lodestar
 
