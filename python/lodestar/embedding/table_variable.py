@@ -334,7 +334,8 @@ class TableVariable(SavedState, _private.Variable):
     def trainable(self) -> bool:
         """Whether optimizers train the rows; settable.
 
-        If False, lookups without `training` do not add ids either.
+        If False, lookups do not count or add ids either, even in training. Compile the
+        model again after a change, as with other Keras variables.
         """
         layer = _frames.layer_that_tracks()
         if layer is not None:
@@ -385,6 +386,18 @@ class TableVariable(SavedState, _private.Variable):
         ):
             self._rows_before = int(self._count())
         return training
+
+    def trains(self, training: bool | None) -> bool:
+        """Whether a lookup counts and adds ids; None infers `training`.
+
+        Nothing adds rows to a frozen table, or to a table of a frozen model.
+        """
+        if training is None:
+            training = self.infer_training()
+        if not (training and self.trainable):
+            return False
+        model = _private.model_that_is_called()
+        return model is None or bool(model.trainable)
 
     def follow(self) -> None:
         """Records that an optimizer applies gradients to the table."""

@@ -50,11 +50,25 @@ class TableLayer(keras.layers.Layer):
         """Returns the tables by the prefix of their names in Keras files."""
         raise NotImplementedError
 
-    def hold(self, table: EmbeddingVariable) -> EmbeddingVariable:
-        """Freezes `table` if this layer is frozen, and returns it."""
+    @property
+    def trainable(self) -> bool:
+        """Whether the layer is trained. Setting it also sets it for its tables."""
+        return bool(keras.layers.Layer.trainable.fget(self))
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        # Keras does not find tables that were frozen when the layer got them.
+        self._set_trainable_of_tables(bool(value))
+
+    def freeze_tables(self) -> None:
+        """Freezes the tables of a layer that was made with `trainable=False`."""
         if not self.trainable:
-            table.trainable = False  # as setting `trainable` later does
-        return table
+            self._set_trainable_of_tables(False)
+
+    def _set_trainable_of_tables(self, value: bool) -> None:
+        for table in self.tables_by_prefix().values():
+            table.trainable = value
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:

@@ -425,7 +425,10 @@ class TableOptimizer(
         )
 
         def update() -> tf.Tensor:
-            waiting = [m for m in members if m.table is not None]
+            # Sums of a table that is frozen meanwhile wait until it is not.
+            waiting = [
+                m for m in members if m.table is not None and m.table.trainable
+            ]
             means = [(m.mean(steps), m.table) for m in waiting]
             sums = [m.sums for m in waiting]
             with tf.control_dependencies(self._update_tables(means, sums)):

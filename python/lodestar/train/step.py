@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding.table_variable import as_table
 
 
 class TrainingStep:
@@ -67,9 +68,7 @@ class TrainingStep:
         """Creates the variables of the model and its metrics without training."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = call_model(model, x, training=False)
-        before = [
-            (v, tf.identity(v.value)) for v in model.non_trainable_variables
-        ]
+        before = [(v, tf.identity(v.value)) for v in _state_of(model)]
         model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight)
         model.compute_metrics(x, y, y_pred, sample_weight=weight)
         for variable, value in before:
@@ -187,7 +186,7 @@ class TrainingStep:
                 )
             model.compute_metrics(x, y, y_pred, sample_weight=weight)
         known = {id(variable) for variable, _ in mapping}
-        for variable in model.non_trainable_variables:
+        for variable in _state_of(model):
             value = scope.get_current_value(variable)
             if id(variable) not in known and value is not None:
                 variable.assign(value)  # Changed by a custom compute_loss.
@@ -249,6 +248,12 @@ def call_model(model: keras.Model, x: Any, training: bool) -> Any:
     # A custom `call` may lack `training`.
     takes = "training" in inspect.signature(model.call).parameters
     return model(x, training=training) if takes else model(x)
+
+
+def _state_of(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables that calls may set, such as moving averages."""
+    # A table may be frozen.
+    return [v for v in model.non_trainable_variables if as_table(v) is None]
 
 
 def _compiled_with(model: keras.Model) -> list[Any]:
