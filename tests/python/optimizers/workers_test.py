@@ -92,6 +92,7 @@ def four_workers():
         "eager",
         "loss_scaling",
         "not_finite",
+        "dense_not_finite",
         "collection",
         "collection_of_dtypes",
         "occurrences",
