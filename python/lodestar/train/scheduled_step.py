@@ -63,6 +63,7 @@ class ScheduledStep(TrainingStep):
         self.train = compiled(self._train)
         self.push = compiled(self._push)
         self.test = compiled(self._test)
+        self.check_metrics("several workers")
 
     def metrics(self) -> list[Any]:
         """Returns the state of the model's metrics."""
@@ -97,7 +98,7 @@ class ScheduledStep(TrainingStep):
     def _test(self, batches: Any, steps: Any, updates: Any) -> State:
         def test(read: Read, number: tf.Tensor, metrics: State) -> State:
             del number
-            return _on_replica(self._test_batch, read(), metrics)
+            return self.metrics_after(metrics, read())
 
         return _each(batches, steps, test, self._constants())
 
@@ -248,8 +249,9 @@ class ScheduledStep(TrainingStep):
         with _Passing(mapping):
             _on_replica(apply)
 
-    def _test_batch(self, batch: Any, metrics: State) -> State:
-        return self.forward(batch, metrics, training=False)[1]
+    def metrics_after(self, metrics: State, batch: Any) -> State:
+        """Returns the state of metrics after a batch."""
+        return _on_replica(super().metrics_after, metrics, batch)
 
     def _push(self, batches: Any, steps: Any, updates: Any) -> State:
         model, tables = self._model, self._tables

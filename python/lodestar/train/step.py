@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding.table_variable import as_table
+from lodestar.train import metric_sums
 
 
 class TrainingStep:
@@ -35,6 +36,8 @@ class TrainingStep:
         # `_STEPS` must not keep its keys alive.
         self._model_ref = weakref.ref(model)
         self._wanted = fetch
+        self._spec = getattr(iterator, "element_spec", batch)
+        self._adds_up = False  # whether `check_metrics` has found so
         # model.compile() replaces these.
         self._compiled_with = _compiled_with(model)
         self._build(model, batch)
@@ -106,6 +109,19 @@ class TrainingStep:
         model = self._model_ref()
         assert model is not None  # The caller holds the model.
         return model
+
+    def check_metrics(self, where: str) -> None:
+        """Raises ValueError if `merge` cannot merge a metric; see metric_sums."""
+        if not self._adds_up:
+            metric_sums.check(
+                *(self._model.metrics, self._metrics, self.metrics_after),
+                *(self._spec, where),
+            )
+        self._adds_up = True
+
+    def metrics_after(self, metrics: list[tf.Tensor], batch: Any) -> Any:
+        """Returns the state of metrics after a batch."""
+        return self.forward(batch, metrics, training=False)[1]
 
     def new_metrics(self) -> list[tf.Tensor]:
         """Returns the state of reset metrics."""
