@@ -445,8 +445,8 @@ class EmbeddingVariable(TableVariable):
             hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
         hook, missing_row = self._eager_constants
-        # Reading a variable costs as much as a small lookup.
-        if recorded:
+        # Reading a variable, which tf.recompute_grad sees, costs as much as a lookup.
+        if recorded or _private.tape_is_stopped():
             hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing
 

@@ -37,7 +37,8 @@ _PLAIN_LOSS_SCALING = (
 )
 _DENSE_GRADIENT = (
     "The gradient of a dynamic embedding is sparse over 64-bit ids and cannot "
-    "be converted to a dense tensor. In a custom loop, use its `values` and "
+    "be converted to a dense tensor, as tf.recompute_grad does: look ids up "
+    "outside of it. In a custom loop, use the gradient's `values` and "
     "`indices`, and the `global_clipnorm` of lodestar.optimizers. Otherwise use "
     "an optimizer of lodestar.optimizers; the second line is for the "
     "mixed_float16 policy:"
@@ -587,6 +588,7 @@ def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
     shape = value.dense_shape
     static = None if shape is None else tf.get_static_value(shape)
     if static is not None and len(static) == 2 and static[0] == -1:
+        lost_gradients.refuse_loops("A table")
         raise RuntimeError(
             _DENSE_GRADIENT.format(
                 line=compile_line(), scaled=compile_line(scaled=True)

@@ -384,6 +384,29 @@ def expect(kind, words, call):
         raise AssertionError(words)
 
 
+def few_examples(strategy):
+    """Every worker needs an example of each batch, also of the last one."""
+    model = fit_model(strategy)
+    data = fit_data().unbatch()
+    for batches in (data.batch(1), data.take(5).batch(4)):
+        for options in ({"data": batches}, {"validation_data": batches}):
+            arguments = {"data": data.batch(4), **options}
+            name = next(iter(options))
+            try:
+                lodestar.train.fit(model, verbose=0, **arguments)
+            except ValueError as error:
+                assert "the mean loss of none is NaN, but a batch of" in str(
+                    error
+                )
+                assert f"`{name}` has 1. Use batches of at least 2" in str(
+                    error
+                )
+            else:
+                raise AssertionError(options)
+    found = lodestar.train.fit(model, data.batch(2), verbose=0).history
+    assert np.isfinite(found["loss"]).all()
+
+
 def unequal(strategy):
     """Checks that differences between workers are errors on all of them."""
     index = int(strategy.cluster_resolver.task_id)

@@ -93,6 +93,7 @@ def four_workers():
         "loss_scaling",
         "not_finite",
         "dense_not_finite",
+        "few_examples",
         "collection",
         "collection_of_dtypes",
         "occurrences",
