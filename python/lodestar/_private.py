@@ -322,9 +322,9 @@ def tape_may_record() -> bool:
 
 
 def tape_is_stopped() -> bool:
-    """Whether a tape pauses, as in tf.recompute_grad; False if unknown."""
+    """Whether a tape pauses, as in tf.recompute_grad, or may."""
     module = _module("tensorflow.python.pywrap_tfe")
-    return bool(getattr(module, "TFE_Py_TapeSetIsStopped", bool)())
+    return bool(getattr(module, "TFE_Py_TapeSetIsStopped", lambda: True)())
 
 
 def writes_async_checkpoint() -> bool:
