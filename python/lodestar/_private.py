@@ -261,8 +261,7 @@ def device_in_scope() -> str:
     Public API only shows where an op runs, which with a GPU is the GPU even if nobody
     requested it. Returns "" without such a scope or without the internal name.
     """
-    name = getattr(_eager_context(), "get_device_name", None)
-    return (name() if name is not None else "") or ""
+    return getattr(_eager_context(), "get_device_name", str)() or ""
 
 
 def addresses_of_cluster() -> dict[tuple[str, int], str]:
@@ -318,6 +317,12 @@ def tape_may_record() -> bool:
     """Whether a tape is recording or may be; lookups must then be differentiable."""
     recording = _could_possibly_record()
     return recording is None or recording()
+
+
+def tape_is_stopped() -> bool:
+    """Whether a tape pauses, as in tf.recompute_grad, or may."""
+    module = _module("tensorflow.python.pywrap_tfe")
+    return bool(getattr(module, "TFE_Py_TapeSetIsStopped", lambda: True)())
 
 
 def writes_async_checkpoint() -> bool:

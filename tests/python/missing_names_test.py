@@ -128,6 +128,15 @@ def freeze():
     np.testing.assert_array_equal(model.rows.export().rows, before.rows)
 
 
+def recompute():
+    rows = lodestar.EmbeddingVariable(2, name="rows")
+    again = tf.recompute_grad(lambda x: x * rows.lookup(X, training=True))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(again(tf.ones([])))
+    with pytest.raises(RuntimeError, match="as tf.recompute_grad does"):
+        tape.gradient(loss, rows.value)
+
+
 def penalize():
     with pytest.raises(RuntimeError, match="Penalize the rows"):
         with tf.GradientTape():
@@ -266,6 +275,7 @@ NO_FILE = (RuntimeError, "represents the rows")
 GLOBALS = ([*TRAIN, *SAVE], {files: NO_FILE, weights: NO_FILE})
 LEGACY = ([legacy_file, files], {files: NO_FILE})
 OTHERS = ([go_on], {})
+STOPPED = ([fit_layer, recompute], {})
 GRAPHS = ([fit_layer, fit_untold, fit_lost], {})
 DEVICE = ([device_and_copy], {})
 WRAPS = (tf.errors.InvalidArgumentError, "outside of .* which that cast wraps")
@@ -274,6 +284,8 @@ CONVERSIONS = ([fit_layer, narrow, fill], {narrow: WRAPS})
 WITHOUT = {
     "tensorflow.python.eager.record": RECORD,
     "could_possibly_record": RECORD,
+    "tensorflow.python.pywrap_tfe": STOPPED,
+    "TFE_Py_TapeSetIsStopped": STOPPED,
     "tensorflow.python.framework.ops": GRAPHS,
     "_default_graph_stack": GRAPHS,
     "stack": GRAPHS,

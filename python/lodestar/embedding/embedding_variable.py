@@ -284,11 +284,16 @@ class EmbeddingVariable(TableVariable):
             "optimizer": optimizer and keras.optimizers.serialize(optimizer),
             "devices": None if self.devices is None else list(self.devices),
             "name": self.name,
+            "trainable": self.trainable,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
-        return cls(**initializers.current_names(config))
+        config = initializers.current_names(config)
+        trainable = config.pop("trainable", True)
+        table = cls(**config)
+        table.trainable = trainable
+        return table
 
     @property
     def update_dtype(self) -> tf.DType:
@@ -343,7 +348,7 @@ class EmbeddingVariable(TableVariable):
             training: If True, counts the ids, adds rows for new ids that `admission`
                 accepts, and lets gradients train the rows. If False, writes nothing
                 and drops gradients of ids without a row. Defaults to True while a
-                gradient tape records, unless `table.trainable` is False.
+                gradient tape records. False if `table.trainable` is.
             weights: Numbers in the layout of `ids`, for sum, mean and sqrtn.
             combiner: `"sum"`, `"mean"` (sum(w x) / sum(w)), `"sqrtn"`
                 (sum(w x) / sqrt(sum w^2)), `"max"`, `"first"` or `"last"`, over the
@@ -378,8 +383,7 @@ class EmbeddingVariable(TableVariable):
                     "`admit`=True gives unseen ids rows, which `grow`=False "
                     "forbids; leave one of them out."
                 )
-        if training is None:
-            training = self.infer_training() and self.trainable
+        training = self.trains(training)
         feature = lookup_arguments.feature_attrs(
             combiner, padding_id, default_id, padding_counts
         )
@@ -441,8 +445,8 @@ class EmbeddingVariable(TableVariable):
             hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
         hook, missing_row = self._eager_constants
-        # Reading a variable costs as much as a small lookup.
-        if recorded:
+        # Reading a variable, which tf.recompute_grad sees, costs as much as a lookup.
+        if recorded or _private.tape_is_stopped():
             hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing
 

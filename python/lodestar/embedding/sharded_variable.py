@@ -21,7 +21,7 @@ class ShardedEmbeddingVariable(EmbeddingVariable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> EmbeddingVariable:
-        return EmbeddingVariable(**config)
+        return EmbeddingVariable.from_config(config)
 
     def _lookup(
         self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any

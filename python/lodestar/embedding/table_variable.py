@@ -38,7 +38,8 @@ _PLAIN_LOSS_SCALING = (
 )
 _DENSE_GRADIENT = (
     "The gradient of a dynamic embedding is sparse over 64-bit ids and cannot "
-    "be converted to a dense tensor. In a custom loop, use its `values` and "
+    "be converted to a dense tensor, as tf.recompute_grad does: look ids up "
+    "outside of it. In a custom loop, use the gradient's `values` and "
     "`indices`, and the `global_clipnorm` of lodestar.optimizers. Otherwise use "
     "an optimizer of lodestar.optimizers; the second line is for the "
     "mixed_float16 policy:"
@@ -304,7 +305,8 @@ class TableVariable(SavedState, _private.Variable):
     def trainable(self) -> bool:
         """Whether optimizers train the rows; settable.
 
-        If False, lookups without `training` do not add ids either.
+        If False, lookups do not count or add ids either, even in training. Compile the
+        model again after a change, as with other Keras variables.
         """
         return bool(keras.Variable.trainable.fget(self))
 
@@ -351,6 +353,18 @@ class TableVariable(SavedState, _private.Variable):
         ):
             self._rows_before = int(self._count())
         return training
+
+    def trains(self, training: bool | None) -> bool:
+        """Whether a lookup counts and adds ids; None infers `training`.
+
+        Nothing adds rows to a frozen table, or to a table of a frozen model.
+        """
+        if training is None:
+            training = self.infer_training()
+        if not (training and self.trainable):
+            return False
+        model = _private.model_that_is_called()
+        return model is None or bool(model.trainable)
 
     def follow(self) -> None:
         """Records that an optimizer applies gradients to the table."""
@@ -548,6 +562,7 @@ def _refuse_to_make_dense(value: tf.IndexedSlices, *_: Any, **__: Any) -> Any:
     shape = value.dense_shape
     static = None if shape is None else tf.get_static_value(shape)
     if static is not None and len(static) == 2 and static[0] == -1:
+        lost_gradients.refuse_loops("A table")
         raise RuntimeError(
             _DENSE_GRADIENT.format(
                 line=compile_line(), scaled=compile_line(scaled=True)

@@ -149,8 +149,8 @@ class DynamicEmbedding(TableLayer):
         dtype: Keras dtype policy of the result. Rows are stored in float32, or
             in the dtype of `table`.
         name: Name of the layer and of its table.
-        **kwargs: `trainable=False` freezes the table for all its layers, and
-            this layer then adds no ids.
+        **kwargs: `trainable=False` freezes the table for all its layers, which
+            then add no ids.
 
     Call arguments:
         ids: Integers or strings.
@@ -243,7 +243,8 @@ class DynamicEmbedding(TableLayer):
             padding_counts=padding_counts,
         )
         assert self.feature.table is not None
-        self.table: EmbeddingVariable = self.hold(self.feature.table)
+        self.table: EmbeddingVariable = self.feature.table
+        self.hold_tables()
         self.grow = check_flag("grow", grow)
         self._seen = SeenInputs()
         self.optimizer = self.table.optimizer
@@ -265,11 +266,9 @@ class DynamicEmbedding(TableLayer):
         feature = self.feature
         self._see(ids, weights)
         check_training(training)
-        if training is None:
-            training = self.table.infer_training()
         rows = self.table.lookup(
             feature.table_ids(ids, f"layer `{self.name}`"),
-            training=bool(training and self.trainable),
+            training=training if self.trainable else False,
             weights=weights,
             combiner=feature.combiner,
             grow=self.grow,
@@ -326,6 +325,8 @@ class DynamicEmbedding(TableLayer):
             padding_counts=feature.padding_counts,
             grow=self.grow,
         )
+        if self.table.trainable != self.trainable:
+            config["table_trainable"] = self.table.trainable
         if not self._owns_table:
             config["table"] = serialize_table(self.table)
             return config
@@ -347,7 +348,11 @@ class DynamicEmbedding(TableLayer):
             config["optimizer"] = keras.saving.deserialize_keras_object(
                 config["optimizer"]
             )
-        return cls(**config)
+        table_trainable = config.pop("table_trainable", None)
+        layer = cls(**config)
+        if table_trainable is not None:
+            layer.table.trainable = table_trainable
+        return layer
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
         if type(self) is not DynamicEmbedding:

@@ -132,16 +132,15 @@ class EmbeddingCollection(TableLayer):
             for key, feature in self._features
         )
         self._seen = SeenInputs()
-        self._lookups = _lookups(self._tables, self._attrs)
-        self._counters = tuple(
-            _counters(lookup, self._tables) for lookup in self._lookups
-        )
-        for index, counted in enumerate(itertools.chain(*self._counters)):
-            setattr(self, f"counters_{index}", counted.counters)
+        # The counters of the features that were looked up together in training.
+        self._counters: dict[tuple[int, ...], tuple[_Counters, ...]] = {}
+        for lookup in _lookups(self._tables, self._attrs):
+            self._counters_of(lookup)
         # Keras and checkpoints track attributes.
         for index, table in enumerate(tables):
-            setattr(self, f"table_{index}", self.hold(table))
+            setattr(self, f"table_{index}", table)
             setattr(self, f"optimizer_{index}", table.optimizer)
+        self.hold_tables()
         self.built = True
 
     @classmethod
@@ -213,9 +212,9 @@ class EmbeddingCollection(TableLayer):
         self._check_names(inputs, weights)
         self._see(inputs, weights)
         check_training(training)
-        if training is None:
-            training = any([t.infer_training() for t in self._tables])
-        training = bool(training and self.trainable)
+        if not self.trainable:
+            training = False
+        trained = [table.trains(training) for table in self._tables]
         batches = [
             _pooled(
                 feature, _batch(name, feature, inputs[name], weights.get(name))
@@ -223,12 +222,9 @@ class EmbeddingCollection(TableLayer):
             for name, feature in self._features
         ]
         rows: dict[int, tf.Tensor] = {}
-        for lookup, counters in zip(self._lookups, self._counters, strict=True):
+        for lookup in _lookups(self._tables, self._attrs, trained):
             found = self._lookup(
-                lookup,
-                counters,
-                [batches[f].inputs for f in lookup.features],
-                training,
+                lookup, [batches[f].inputs for f in lookup.features]
             )
             rows.update(zip(lookup.features, found, strict=True))
         results = {}
@@ -240,20 +236,30 @@ class EmbeddingCollection(TableLayer):
             results[name] = tf.cast(restored, self.compute_dtype)
         return results
 
+    def _counters_of(self, lookup: "_Lookup") -> tuple["_Counters", ...]:
+        """Returns the counters of a lookup, and creates them if needed."""
+        key = tuple(lookup.features)
+        if key not in self._counters:
+            index = sum(map(len, self._counters.values()))
+            self._counters[key] = _counters(lookup, self._tables)
+            for counted in self._counters[key]:  # so that exports find them
+                setattr(self, f"counters_{index}", counted.counters)
+                index += 1
+        return self._counters[key]
+
     def _lookup(
         self,
         lookup: "_Lookup",
-        counters: tuple["_Counters", ...],
         inputs: list[collection_ops.FeatureInputs],
-        training: bool,
     ) -> list[tf.Tensor]:
         tables = [self._tables[t] for t in lookup.tables]
+        training = lookup.trains
         options: dict[str, Any] = {"insert": training, "count": training}
         handles = {}
         if training:
             handles = {
                 of_some.counters.device: of_some.counters.resource_handle
-                for of_some in counters
+                for of_some in self._counters_of(lookup)
             }
         options["counters"] = handles.pop(None, None)
         if lookup.on_devices:
@@ -291,7 +297,7 @@ class EmbeddingCollection(TableLayer):
             lookups.
         """
         counted: dict[int, collections.Counter[str]] = {}
-        for of_some in itertools.chain(*self._counters):
+        for of_some in itertools.chain(*self._counters.values()):
             for f, counts in zip(
                 of_some.features, of_some.counters.read(reset), strict=True
             ):
@@ -410,12 +416,17 @@ class EmbeddingCollection(TableLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingCollection":
         config = dict(config)
-        tables = [deserialize_table(table) for table in config.pop("tables")]
+        saved = config.pop("tables")
+        tables = [deserialize_table(table) for table in saved]
         features = {
             name: Feature(**{**feature, "table": tables[feature["table"]]})
             for name, feature in config.pop("features").items()
         }
-        return cls(features, **config)
+        layer = cls(features, **config)
+        # A frozen layer has frozen all of them.
+        for table, of_table in zip(tables, saved, strict=True):
+            table.trainable = of_table["config"].get("trainable", True)
+        return layer
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
         # See DynamicEmbedding.__deepcopy__.
@@ -425,6 +436,8 @@ class EmbeddingCollection(TableLayer):
         del config["tables"]
         config["features"] = copy.deepcopy(self.features, memo)
         memo[id(self)] = copied = EmbeddingCollection(**config)
+        for table, original in zip(copied.tables, self._tables, strict=True):
+            table.trainable = original.trainable
         return copied
 
     def load_own_variables(self, store: Any) -> None:
@@ -445,6 +458,7 @@ class _Lookup(NamedTuple):
     """
 
     on_devices: bool
+    trains: bool
     features: list[int]
     tables: list[int]
     attrs: list[collection_ops.FeatureAttrs]
@@ -453,14 +467,16 @@ class _Lookup(NamedTuple):
 def _lookups(
     tables: tuple[EmbeddingVariable, ...],
     attrs: tuple[collection_ops.FeatureAttrs, ...],
-) -> tuple[_Lookup, ...]:
-    """Groups features by whether their tables have `devices`."""
+    trained: Sequence[bool] | None = None,
+) -> list[_Lookup]:
+    """Groups features by whether their tables have `devices` and are `trained`."""
+    trained = [True] * len(tables) if trained is None else trained
     lookups = []
-    for on_devices in (False, True):
+    for on_devices, trains in itertools.product((False, True), repeat=2):
         of_kind = [
             t
             for t, table in enumerate(tables)
-            if table.is_sharded == on_devices
+            if table.is_sharded == on_devices and trained[t] == trains
         ]
         features = [f for f, x in enumerate(attrs) if x.table in of_kind]
         if features:
@@ -468,8 +484,8 @@ def _lookups(
                 attrs[f]._replace(table=of_kind.index(attrs[f].table))
                 for f in features
             ]
-            lookups.append(_Lookup(on_devices, features, of_kind, own))
-    return tuple(lookups)
+            lookups.append(_Lookup(on_devices, trains, features, of_kind, own))
+    return lookups
 
 
 class _Counters(NamedTuple):

@@ -49,12 +49,27 @@ class TableLayer(keras.layers.Layer):
         """Returns the tables by the prefix of their names in Keras files."""
         raise NotImplementedError
 
-    def hold(self, table: EmbeddingVariable) -> EmbeddingVariable:
-        """Registers this layer with `table`; freezes it if the layer is frozen."""
-        table.layers.add(self)
+    @property
+    def trainable(self) -> bool:
+        """Whether the layer is trained. Setting it also sets it for its tables."""
+        return bool(keras.layers.Layer.trainable.fget(self))
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)
+        # Keras does not find tables that were frozen when the layer got them.
+        self._set_trainable_of_tables(bool(value))
+
+    def hold_tables(self) -> None:
+        """Registers this layer with its tables; freezes them if it is frozen."""
+        for table in self.tables_by_prefix().values():
+            table.layers.add(self)
         if not self.trainable:
-            table.trainable = False  # as setting `trainable` later does
-        return table
+            self._set_trainable_of_tables(False)
+
+    def _set_trainable_of_tables(self, value: bool) -> None:
+        for table in self.tables_by_prefix().values():
+            table.trainable = value
 
     def set_weights(self, weights: Any) -> None:
         """Raises RuntimeError, because arrays have no ids."""

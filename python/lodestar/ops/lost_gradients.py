@@ -6,6 +6,7 @@ training lookup (it does not behind `tf.stop_gradient`) of a table whose gradien
 was never requested.
 """
 
+import re
 import threading
 import warnings
 import weakref
@@ -52,6 +53,16 @@ _UNTOLD = (
     "here and in lookups that only read."
 )
 
+_IN_LOOP = (
+    "{table} is looked up in the loop '{loop}' of a graph, such as tf.while_loop, "
+    "tf.map_fn, tf.scan, tf.vectorized_map, a recurrent layer, or a `for` or "
+    "`while` over tensors. TensorFlow adds up the gradients of such a loop as "
+    "dense tensors, but the gradient of a table is sparse over 64-bit ids. Look up "
+    "the ids of all iterations at once, before the loop, and pass it the rows."
+)
+# TensorFlow's names of graphs with the gradient of a while loop.
+_GRADIENT_OF_LOOP = re.compile(r"(.*while)_body_\d+_grad_\d+")
+
 # Tables by the Python id of their handle, which is an input of the ops.
 _by_handle: weakref.WeakValueDictionary[Any, Any] = (
     weakref.WeakValueDictionary()
@@ -97,6 +108,7 @@ def reach(op: tf.Operation, handles: Sequence[tf.Tensor]) -> None:
 def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
     """As `reach`, for lookups in `tables`, in training or not."""
     for table in tables:
+        refuse_loops(repr(table))
         if not table.trainable:
             continue
         if not trains:
@@ -132,6 +144,16 @@ def warn_of_lost(table: Any) -> None:
         if not _is_claimed(table, model) and compiled_optimizer(model) is None:
             del step[id(table)]
             warnings.warn(_nobody(table, _NOT_GIVEN), stacklevel=3)
+
+
+def refuse_loops(table: str) -> None:
+    """Raises RuntimeError if the gradient of a loop is being made."""
+    graph: Any = _private.default_graphs()[-1]
+    while hasattr(graph, "outer_graph"):
+        found = _GRADIENT_OF_LOOP.fullmatch(graph.name)
+        if found:
+            raise RuntimeError(_IN_LOOP.format(table=table, loop=found[1]))
+        graph = graph.outer_graph
 
 
 def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:

@@ -17,8 +17,8 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import warn_of_equal_starts
 from lodestar.embedding.table_variable import TableVariable, as_table
 from lodestar.ops import lost_gradients
+from lodestar.optimizers import finite_gradients, replicas, row_optimizers
 from lodestar.optimizers import gradients as gradients_lib
-from lodestar.optimizers import replicas, row_optimizers
 from lodestar.optimizers.gradients import Gradient, Total
 from lodestar.optimizers.table_updates import (
     GradientSum,
@@ -28,12 +28,6 @@ from lodestar.optimizers.table_updates import (
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
 _NONFINITE = ("raise", "skip", "pass")
-# As in tf_ops/core/table/table.h.
-_WHY_NONFINITE = (
-    "The loss or a gradient was NaN or infinite. Look for NaN in labels, "
-    "sample weights and other inputs, and for a learning rate that is too "
-    'high. Pass nonfinite="skip" to the optimizer to skip such rows.'
-)
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
 
@@ -58,30 +52,9 @@ def _joined(splits: Sequence[_Split]) -> _Split:
     return _Split(tables, splits[0].dense)
 
 
-def _check_finite(
-    tables: Sequence[tuple[tf.IndexedSlices, TableVariable]],
-) -> list[tf.Tensor]:
-    """Makes all workers raise if the gradient of a row of any is not finite."""
-    if not tables:
-        return []
-    wrong = replicas.sum_of(
-        tf.stack(
-            [
-                tf.reduce_sum(tf.cast(~tf.math.is_finite(g.values), tf.float32))
-                for g, _ in tables
-            ]
-        )
-    )
-    return [
-        tf.debugging.check_numerics(
-            tf.where(number > 0, float("nan"), 0.0),
-            f"table '{table.name}': the gradient is not finite; no row was "
-            f"changed. {_WHY_NONFINITE}",
-        )
-        for number, (_, table) in zip(
-            tf.unstack(wrong, num=len(tables)), tables
-        )
-    ]
+def _in_graph(operations: list[Any]) -> list[Any]:
+    """Returns the operations to wait for, which eagerly are done."""
+    return [] if tf.executing_eagerly() else operations
 
 
 class _Tables:
@@ -289,6 +262,8 @@ class TableOptimizer(
             applied, dense = self._meet_others(split)
         else:
             applied, dense = self._apply_first([split])
+        if self.nonfinite == "skip":
+            dense = finite_gradients.zero_others(dense)
         with tf.control_dependencies(applied):
             if any(g is not None for g in dense):
                 super().apply(dense, [v for _, v in split.dense])
@@ -323,23 +298,36 @@ class TableOptimizer(
         Returns the operations to wait for in a graph, and the dense gradients of the
         first replica, to apply after them.
         """
-        split = self._unscale_and_clip(_joined(splits))
-        applied = self._apply_to_tables(split.tables)
-        return applied, [g for g, _ in split.dense]
+        joined = _joined(splits)
+        pairs: list[Any] = [pair for split in splits for pair in split.dense]
+        if self.global_clipnorm:
+            # A joint norm would make all gradients NaN.
+            pairs += joined.tables
+        checks = finite_gradients.check_by(self, pairs)
+        with tf.control_dependencies(_in_graph(checks)):
+            split = self._unscale_and_clip(joined)
+            applied = self._apply_to_tables(split.tables)
+        return _in_graph(checks) + applied, [g for g, _ in split.dense]
 
     def _apply_to_own_rows(
         self, split: _Split
     ) -> tuple[list[Any], list[Gradient]]:
         """As `_apply_first`, with the rows of all replicas of several workers."""
         own = replicas.of_own_rows(split.tables)
+        pairs: list[Any] = [*split.dense, *own]
         split = self._unscale_and_clip(
             split._replace(tables=own), replicas.sum_of
         )
-        checks = _check_finite(split.tables) * (self.nonfinite == "raise")
+        checks = []
+        if self.nonfinite == "raise":
+            # A norm that overflows makes finite gradients NaN.
+            pairs += split.tables * self._clips()
+            checks = finite_gradients.check_in_all(pairs)
 
         def apply(splits: list[_Split]) -> list[Any]:
-            with tf.control_dependencies(checks):
-                return self._apply_to_tables(splits[0].tables)
+            with tf.control_dependencies(_in_graph(checks)):
+                applied = self._apply_to_tables(splits[0].tables)
+            return _in_graph(checks) + applied
 
         return replicas.merge(apply, split), [g for g, _ in split.dense]
 
@@ -439,7 +427,10 @@ class TableOptimizer(
         )
 
         def update() -> tf.Tensor:
-            waiting = [m for m in members if m.table is not None]
+            # Sums of a table that is frozen meanwhile wait until it is not.
+            waiting = [
+                m for m in members if m.table is not None and m.table.trainable
+            ]
             means = [(m.mean(steps), m.table) for m in waiting]
             sums = [m.sums for m in waiting]
             with tf.control_dependencies(self._update_tables(means, sums)):
@@ -450,7 +441,7 @@ class TableOptimizer(
             updated = tf.cond(
                 tf.equal(calls % steps, 0), update, lambda: tf.constant(False)
             )
-        return [] if tf.executing_eagerly() else [updated]
+        return _in_graph([updated])
 
     def _update_tables(
         self,

@@ -200,6 +200,7 @@ class UpdateAttempt:
             not on all, or 0.
         found: The results of the jobs that `UpdateLogs.begin` got.
         cargo: Tensors to send to devices together with staged updates.
+        checks: Operations to wait for before the attempt is committed.
         staged: The servers, once updates are staged and committed.
         made: Whether the step commits this attempt.
     """
@@ -212,6 +213,7 @@ class UpdateAttempt:
     cargo: Mapping[str, Sequence[tf.Tensor]] = dataclasses.field(
         default_factory=dict
     )
+    checks: Sequence[Any] = ()
     staged: dict[str, _Staged] = dataclasses.field(default_factory=dict)
     made: bool = False
 
@@ -282,7 +284,9 @@ class UpdateAttempt:
             ]
         )
         # A single meeting point, instead of edges between all pairs of tasks.
-        with tf.control_dependencies([*checks, *(x for x in found for x in x)]):
+        with tf.control_dependencies(
+            [*checks, *self.checks, *(x for x in found for x in x)]
+        ):
             all_staged = tf.no_op()
         for device, (is_new, name, *cargo) in there.items():
             with tf.control_dependencies([all_staged]):
@@ -303,13 +307,15 @@ class UpdateAttempt:
 
     @contextlib.contextmanager
     def making(
-        self, cargo: Mapping[str, Sequence[tf.Tensor]]
+        self,
+        cargo: Mapping[str, Sequence[tf.Tensor]],
+        checks: Sequence[Any] = (),
     ) -> Iterator[None]:
         """Makes the updates of tables in the block part of this attempt.
 
-        `cargo` is sent to servers with them.
+        `cargo` is sent to servers with them, and `checks` run before a commit.
         """
-        self.cargo = cargo
+        self.cargo, self.checks = cargo, checks
         with _making(self):
             yield
 

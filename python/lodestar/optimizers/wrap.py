@@ -33,10 +33,11 @@ def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
 
     Args:
         optimizer: A Keras optimizer, its name, or its config.
-        nonfinite: What to do with NaN and infinity in a table's gradient:
-            `"raise"` an error before any table or variable is written, `"skip"`
-            the rows that contain it, or `"pass"` it on. Defaults to `"raise"`, or
-            to the current setting of an optimizer that trains tables.
+        nonfinite: What to do with NaN and infinity in a gradient: `"raise"` an
+            error before any table or variable is written, `"skip"` the rows and
+            the numbers of dense gradients that contain it, or `"pass"` it on.
+            Defaults to `"raise"`, or to the current setting of an optimizer that
+            trains tables.
 
     Returns:
         `optimizer` itself, with its variables and hyperparameters; its class is

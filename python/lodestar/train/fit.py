@@ -111,7 +111,9 @@ def fit(
     Raises:
         TypeError: If `data` or `validation_data` has the wrong type.
         ValueError: If an argument is out of range or contradicts another argument,
-            the strategy or the model, there is no batch, or the workers of a
+            the strategy or the model, there is no batch, a metric is not a sum over
+            batches (with threads or ParameterServerStrategy), a batch has fewer
+            examples than there are replicas, or the workers of a
             MultiWorkerMirroredStrategy read different batches.
         NotImplementedError: If the strategy is not supported.
         SnapshotError: See `lodestar.snapshot.restore`.

@@ -141,6 +141,7 @@ class _SharedSource(BatchSource):
             if said == _ENDED:
                 return
             self._compare(batch)
+            self._check_size(batch)
             parts = self._parts(batch)
             yield self._strategy.experimental_distribute_values_from_function(
                 # The default argument binds the parts of this batch.
@@ -164,6 +165,20 @@ class _SharedSource(BatchSource):
                 "The workers read different numbers of batches: worker "
                 f"{said.index(_ENDED)} has no more, but worker "
                 f"{said.index(_READ)} has. Give all workers the same data."
+            )
+
+    def _check_size(self, batch: Any) -> None:
+        """Raises ValueError in all workers if a replica would get no example."""
+        size = int(_size(tf.nest.flatten(batch)[0]))
+        replicas = self._strategy.num_replicas_in_sync
+        if size < replicas:
+            raise ValueError(
+                f"Each of the {replicas} replicas of "
+                f"{type(self._strategy).__name__} needs an example of every batch, "
+                f"because the mean loss of none is NaN, but a batch of "
+                f"`{self._name}` has {size}. Use batches of at least {replicas}, "
+                "and drop_remainder=True or another batch size if it is the last "
+                "batch."
             )
 
     def _compare(self, batch: Any) -> None:
@@ -221,14 +236,18 @@ def _function(model: keras.Model, step: Callable[[Any], Any]) -> Any:
     return function
 
 
+def _size(value: Any) -> tf.Tensor:
+    """Returns the number of examples of a part of a batch."""
+    if isinstance(value, tf.RaggedTensor):
+        return value.nrows()
+    return tf.shape(value, tf.int64)[0]
+
+
 def _part(batch: Any, index: int, parts: int) -> Any:
     """Returns the examples of a replica; the last one gets the remainder."""
 
     def part(value: Any) -> Any:
-        if isinstance(value, tf.RaggedTensor):
-            size = value.nrows()
-        else:
-            size = tf.shape(value, tf.int64)[0]
+        size = _size(value)
         begin, end = size * index // parts, size * (index + 1) // parts
         if isinstance(value, tf.SparseTensor):
             of_row = value.dense_shape[1:]

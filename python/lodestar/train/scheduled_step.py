@@ -10,7 +10,7 @@ import tensorflow as tf
 from lodestar import _private
 from lodestar.embedding.table_parts import Job, run_all
 from lodestar.embedding.table_variable import as_table
-from lodestar.optimizers import row_optimizers
+from lodestar.optimizers import finite_gradients, row_optimizers
 from lodestar.optimizers.table_optimizer import TableOptimizer
 from lodestar.optimizers.update_attempt import UpdateAttempt, UpdateLogs
 from lodestar.train.server_weights import ServerWeights
@@ -63,6 +63,7 @@ class ScheduledStep(TrainingStep):
         self.train = compiled(self._train)
         self.push = compiled(self._push)
         self.test = compiled(self._test)
+        self.check_metrics("several workers")
 
     def metrics(self) -> list[Any]:
         """Returns the state of the model's metrics."""
@@ -83,7 +84,13 @@ class ScheduledStep(TrainingStep):
                 )
             else:
                 hyper = values[len(dense) :]
-                self._update_by_server(attempt, by_server, of_tables, hyper)
+                self._update_by_server(
+                    attempt,
+                    self._checks(gradients),
+                    by_server,
+                    of_tables,
+                    hyper,
+                )
             return metrics
 
         return _each(batches, steps, train, self._constants())
@@ -91,7 +98,7 @@ class ScheduledStep(TrainingStep):
     def _test(self, batches: Any, steps: Any, updates: Any) -> State:
         def test(read: Read, number: tf.Tensor, metrics: State) -> State:
             del number
-            return _on_replica(self._test_batch, read(), metrics)
+            return self.metrics_after(metrics, read())
 
         return _each(batches, steps, test, self._constants())
 
@@ -135,6 +142,13 @@ class ScheduledStep(TrainingStep):
         gradients, of_tables = tape.gradient(loss, (values, empty))
         return metrics, gradients, of_tables
 
+    def _checks(self, gradients: list[Any]) -> list[tf.Tensor]:
+        """Returns checks that the gradients of dense weights are finite."""
+        return finite_gradients.check_by(
+            self._model.optimizer,
+            zip(gradients, self._dense.variables, strict=True),
+        )
+
     def _update(self, gradients: list[Any], of_tables: list[Any]) -> None:
         optimizer = self._model.optimizer
         with _Counting(optimizer, 1):
@@ -175,18 +189,21 @@ class ScheduledStep(TrainingStep):
     def _update_by_server(
         self,
         attempt: UpdateAttempt | None,
+        checks: list[tf.Tensor],
         by_server: ByServer,
         of_tables: list[Any],
         hyper: State,
     ) -> None:
         """Sends each server its gradients, and `hyper`, the values of `_hyper`.
 
-        A server updates its dense weights after it has committed its tables.
+        A server updates its dense weights after it has committed its tables. No
+        server writes before `checks`.
         """
-        gradients = {
-            device: [_shaped(gradient, v.shape) for gradient, v in pairs]
-            for device, pairs in by_server.items()
-        }
+        with tf.control_dependencies(checks if attempt is None else ()):
+            gradients = {
+                device: [_shaped(gradient, v.shape) for gradient, v in pairs]
+                for device, pairs in by_server.items()
+            }
         cargo = {
             device: tf.nest.flatten([hyper, own], expand_composites=True)
             for device, own in gradients.items()
@@ -213,7 +230,7 @@ class ScheduledStep(TrainingStep):
                 ]
             )
             return
-        with attempt.making(cargo):
+        with attempt.making(cargo, checks):
             self._apply(of_tables, self._tables, hyper)
         attempt.then(update_dense)
 
@@ -232,8 +249,9 @@ class ScheduledStep(TrainingStep):
         with _Passing(mapping):
             _on_replica(apply)
 
-    def _test_batch(self, batch: Any, metrics: State) -> State:
-        return self.forward(batch, metrics, training=False)[1]
+    def metrics_after(self, metrics: State, batch: Any) -> State:
+        """Returns the state of metrics after a batch."""
+        return _on_replica(super().metrics_after, metrics, batch)
 
     def _push(self, batches: Any, steps: Any, updates: Any) -> State:
         model, tables = self._model, self._tables
@@ -260,7 +278,10 @@ class ScheduledStep(TrainingStep):
             metrics, gradients, of_tables = _on_replica(
                 gradients_of, read(), metrics
             )
-            made = _once(attempt, lambda: _on_replica(update_tables, of_tables))
+            with tf.control_dependencies(self._checks(gradients)):
+                made = _once(
+                    attempt, lambda: _on_replica(update_tables, of_tables)
+                )
             # If the update was made before, the sums may be applied already.
             sums = [
                 tf.where(made, total + gradient, total)

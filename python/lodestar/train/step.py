@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar.embedding.table_variable import as_table
+from lodestar.train import metric_sums
 
 
 class TrainingStep:
@@ -34,6 +36,8 @@ class TrainingStep:
         # `_STEPS` must not keep its keys alive.
         self._model_ref = weakref.ref(model)
         self._wanted = fetch
+        self._spec = getattr(iterator, "element_spec", batch)
+        self._adds_up = False  # whether `check_metrics` has found so
         # model.compile() replaces these.
         self._compiled_with = _compiled_with(model)
         self._build(model, batch)
@@ -67,9 +71,7 @@ class TrainingStep:
         """Creates the variables of the model and its metrics without training."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         y_pred = call_model(model, x, training=False)
-        before = [
-            (v, tf.identity(v.value)) for v in model.non_trainable_variables
-        ]
+        before = [(v, tf.identity(v.value)) for v in _state_of(model)]
         model.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight)
         model.compute_metrics(x, y, y_pred, sample_weight=weight)
         for variable, value in before:
@@ -107,6 +109,19 @@ class TrainingStep:
         model = self._model_ref()
         assert model is not None  # The caller holds the model.
         return model
+
+    def check_metrics(self, where: str) -> None:
+        """Raises ValueError if `merge` cannot merge a metric; see metric_sums."""
+        if not self._adds_up:
+            metric_sums.check(
+                *(self._model.metrics, self._metrics, self.metrics_after),
+                *(self._spec, where),
+            )
+        self._adds_up = True
+
+    def metrics_after(self, metrics: list[tf.Tensor], batch: Any) -> Any:
+        """Returns the state of metrics after a batch."""
+        return self.forward(batch, metrics, training=False)[1]
 
     def new_metrics(self) -> list[tf.Tensor]:
         """Returns the state of reset metrics."""
@@ -187,7 +202,7 @@ class TrainingStep:
                 )
             model.compute_metrics(x, y, y_pred, sample_weight=weight)
         known = {id(variable) for variable, _ in mapping}
-        for variable in model.non_trainable_variables:
+        for variable in _state_of(model):
             value = scope.get_current_value(variable)
             if id(variable) not in known and value is not None:
                 variable.assign(value)  # Changed by a custom compute_loss.
@@ -249,6 +264,12 @@ def call_model(model: keras.Model, x: Any, training: bool) -> Any:
     # A custom `call` may lack `training`.
     takes = "training" in inspect.signature(model.call).parameters
     return model(x, training=training) if takes else model(x)
+
+
+def _state_of(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables that calls may set, such as moving averages."""
+    # A table may be frozen.
+    return [v for v in model.non_trainable_variables if as_table(v) is None]
 
 
 def _compiled_with(model: keras.Model) -> list[Any]:

@@ -70,6 +70,8 @@ class ThreadSteps(Steps):
         check_count("steps_per_round", steps_per_round, 1)
         self.at_once = steps_per_round
         self.step: Any = TrainingStep.of(model, lambda: _first(pieces), fetch)
+        if self.threads > 1:
+            self.step.check_metrics("several threads")
         self._model = model
         self._crew: Any = None
         # States of metrics that no thread uses at the moment.

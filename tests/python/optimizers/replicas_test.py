@@ -169,6 +169,49 @@ def test_refused_calls_change_nothing(graph, two):
     assert optimizer.iterations.numpy() == 0
 
 
+def refuse_a_dense_gradient(strategy, model, optimizer, graph=True):
+    """Only the last replica has a gradient that is not finite."""
+    table = model.embed.table
+
+    def replica(keys, factor):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(keys, training=True))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        gradients = [
+            gradient if variable is table else gradient * factor[-1, 0]
+            for gradient, variable in zip(
+                gradients, model.trainable_variables, strict=True
+            )
+        ]
+        optimizer.apply(gradients, model.trainable_variables)
+
+    def step(*batch):
+        strategy.run(replica, args=batch)
+
+    ((places, labels),) = reference.batches(count=1)
+    labels = np.ones_like(labels)
+    labels[-1] = np.nan
+    batch = [parts(strategy, x) for x in (reference.KEYS[places], labels)]
+    before = model.dense.kernel.numpy()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="weight '.*dense"):
+        (tf.function(step) if graph else step)(*batch)
+    np.testing.assert_array_equal(model.dense.kernel.numpy(), before)
+    assert optimizer.iterations.numpy() == 0 == int(table.step)
+    rows = table.export()
+    assert not any(
+        np.any(slot.numpy() != rows.slot_inits[name])
+        for name, slot in rows.optimizer_slots.items()
+    )
+
+
+@pytest.mark.parametrize("clip", [None, "global_clipnorm"])
+@pytest.mark.parametrize("graph", [True, False], ids=["graph", "eager"])
+def test_a_dense_gradient_of_one_replica(clip, graph, two):
+    inner = OPTIMIZERS[clip] if clip else lambda: "adam"
+    model, optimizer = make(two, lambda: wrap(inner()))
+    refuse_a_dense_gradient(two, model, optimizer, graph)
+
+
 # model.fit
 
 

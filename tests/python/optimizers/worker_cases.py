@@ -77,9 +77,15 @@ def not_finite(strategy):
     try:
         replicas.train(strategy, model, optimizer, data)
     except tf.errors.InvalidArgumentError as error:
-        assert "table 't': the gradient is not finite" in error.message
+        assert "the gradient is not finite" in error.message
         assert "NaN in labels" in error.message
     assert optimizer.iterations.numpy() == 0 == int(model.embed.table.step)
+
+
+def dense_not_finite(strategy):
+    for inner in ("adam", replicas.OPTIMIZERS["global_clipnorm"]()):
+        model, optimizer = make(strategy, lambda inner=inner: wrap(inner))
+        replicas.refuse_a_dense_gradient(strategy, model, optimizer)
 
 
 def collection(strategy):
@@ -376,6 +382,29 @@ def expect(kind, words, call):
         assert words in str(error), error
     else:
         raise AssertionError(words)
+
+
+def few_examples(strategy):
+    """Every worker needs an example of each batch, also of the last one."""
+    model = fit_model(strategy)
+    data = fit_data().unbatch()
+    for batches in (data.batch(1), data.take(5).batch(4)):
+        for options in ({"data": batches}, {"validation_data": batches}):
+            arguments = {"data": data.batch(4), **options}
+            name = next(iter(options))
+            try:
+                lodestar.train.fit(model, verbose=0, **arguments)
+            except ValueError as error:
+                assert "the mean loss of none is NaN, but a batch of" in str(
+                    error
+                )
+                assert f"`{name}` has 1. Use batches of at least 2" in str(
+                    error
+                )
+            else:
+                raise AssertionError(options)
+    found = lodestar.train.fit(model, data.batch(2), verbose=0).history
+    assert np.isfinite(found["loss"]).all()
 
 
 def unequal(strategy):

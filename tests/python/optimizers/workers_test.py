@@ -92,6 +92,8 @@ def four_workers():
         "eager",
         "loss_scaling",
         "not_finite",
+        "dense_not_finite",
+        "few_examples",
         "collection",
         "collection_of_dtypes",
         "occurrences",

@@ -367,6 +367,14 @@ def what_cannot_be_trained_is_named():
     with pytest.raises(ValueError, match="A LossScaleOptimizer needs"):
         fit(model(scaled), DATA)
     ours = model()
+    with STRATEGY.scope():
+        recent = lodestar.metrics.BatchAUC(slide_steps=2)
+        bare.compile("sgd", "mse", metrics=["mae", recent])
+    for train in (fit, evaluate):
+        with pytest.raises(
+            ValueError, match=r"'batch_auc' \(BatchAUC\).*several workers"
+        ):
+            train(bare, DATA)
     with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
         fit(ours, X)
     with pytest.raises(TypeError, match="`validation_data` must be a tf.data"):

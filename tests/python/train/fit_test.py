@@ -47,6 +47,10 @@ def test_a_rejected_step_changes_nothing(run):
     run("rejected_steps_change_nothing", of="schedule_programs")
 
 
+def test_a_dense_gradient_is_checked_first(run):
+    run("a_dense_gradient_is_checked_first", of="schedule_programs")
+
+
 def test_servers_equal_one_process(run):
     run("servers_equal_one_process", of="schedule_programs")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import re
 from unittest import mock
 
@@ -152,6 +153,44 @@ def rejected_steps_change_nothing():
     assert all((a == b).all() for a, b in zip(before, after, strict=True))
     assert (layer.table.export().rows.numpy() == rows).all()
     assert int(made.optimizer.iterations.numpy()) == 8
+
+
+class Root(keras.layers.Layer):
+    """Adds the root of a weight of 0, whose gradient is infinite."""
+
+    def build(self, shape):
+        self.radicand = self.add_weight(shape=(), name="radicand")
+
+    def call(self, x):
+        return x + keras.ops.sqrt(self.radicand)
+
+
+def a_dense_gradient_is_checked_first():
+    for tables, options in itertools.product(
+        (True, False), ({}, {"sync_every": 2})
+    ):
+        with STRATEGY.scope():
+            ids = keras.Input((2,), dtype="int64")
+            layer = lodestar.layers.DynamicEmbedding(4, combiner="sum")
+            x = layer(ids) if tables else keras.ops.cast(ids, "float32")
+            root = Root(name="root")
+            made = keras.Model(ids, root(keras.layers.Dense(1)(x)))
+            made.compile(lodestar.optimizers.Adam(0.1), "mse")
+            root.radicand.assign(1.0)
+        batches = tf.data.Dataset.from_tensors(
+            (tf.ones([4, 2], tf.int64), tf.zeros([4, 1]))
+        ).repeat(4)
+        fit(made, batches, verbose=0, **options)
+        root.radicand.assign(0.0)
+        before = [v.numpy() for v in made.weights if v is not layer.table]
+        rows = layer.table.export().rows.numpy()
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="weight 'root/radicand'"
+        ):
+            fit(made, batches, verbose=0, **options)
+        after = [v.numpy() for v in made.weights if v is not layer.table]
+        assert all((a == b).all() for a, b in zip(before, after, strict=True))
+        assert (layer.table.export().rows.numpy() == rows).all()
 
 
 def servers_equal_one_process():
