@@ -221,6 +221,10 @@ def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
         ("float16", 1e5, "table 't' has the number 100000.0, which float16"),
         ("int8", np.inf, "table 't' has a number that is not finite"),
         ("int8", np.nan, "table 't' has a number that is not finite"),
+        ("int8", 3.4028235e38, "table 't' has a number that is .* too large"),
+        ("int8", 1e-40, "table 't' has a row whose largest number is .*e-41"),
+        ("bfloat16", 1e-40, "table 't' has a row whose largest .*, which bfl"),
+        ("float16", 1e-9, "table 't' has a row whose largest number is 1e-09"),
     ],
 )
 def test_numbers_out_of_range_of_a_dtype(dtype, value, message, tmp_path):
