@@ -138,8 +138,8 @@ TEST(StoredRowLimitsTest, NumbersBeyondTheRange) {
   EXPECT_TRUE(std::isnan(read(RowStorage::kInt8, 1e300)));
   EXPECT_NEAR(read(RowStorage::kInt8, -3e38), -3e38, 1e32);
   // 127 times its scale is no float32.
-  EXPECT_TRUE(std::isnan(
-      read(RowStorage::kInt8, std::numeric_limits<float>::max())));
+  EXPECT_TRUE(
+      std::isnan(read(RowStorage::kInt8, std::numeric_limits<float>::max())));
   const double least = std::numeric_limits<float>::min();
   EXPECT_EQ(read(RowStorage::kInt8, 1e-44), 0);
   EXPECT_EQ(read(RowStorage::kInt8, least * 0.99), 0);
