@@ -1281,6 +1281,12 @@ def lodestar_record_memory_wait_preload(
 ) -> tf.Operation | None: ...
 
 
+def lodestar_release_resource(
+    handle: tf.Tensor,
+    name: str | None = None,
+) -> tf.Operation | None: ...
+
+
 def lodestar_release_server(
     program: tf.Tensor,
     name: str | None = None,

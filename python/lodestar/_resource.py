@@ -10,6 +10,7 @@ from typing import Any, SupportsIndex
 import tensorflow as tf
 
 from lodestar import _private, _servers
+from lodestar._library import gen_ops
 
 # Errors for a resource whose process has ended or is ending.
 _GONE = (
@@ -35,8 +36,9 @@ def gpu_in_scope() -> str | None:
 class SharedResource(_private.Resource):
     """A TensorFlow resource of this object and its shallow copies.
 
-    It is destroyed with the last of them. A deep copy has its own resource with
-    the same content.
+    It is destroyed with the last of them and of the functions that captured its
+    handle. On a server, it is destroyed with the last of them. A deep copy has its
+    own resource with the same content.
 
     Subclasses define `_make_resource`. Those with content to save derive from
     `SavedResource`.
@@ -96,10 +98,8 @@ class SharedResource(_private.Resource):
         return handle
 
     def _drop(self) -> None:
-        """Destroys the resource."""
-        tf.raw_ops.DestroyResourceOp(
-            resource=self.resource_handle, ignore_lookup_error=True
-        )
+        """Destroys the resource, once no function has its handle."""
+        gen_ops.lodestar_release_resource(self.resource_handle)
 
     def __del__(self) -> None:
         # TensorFlow copies this object to export it, and its own version would
@@ -257,7 +257,7 @@ class _Capture(_private.Saved, tf.Module):
 def _destroy(handle: tf.Tensor) -> None:
     # Garbage collection may run in the middle of a trace.
     with _private.eager_mode(), contextlib.suppress(*_GONE):
-        tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+        gen_ops.lodestar_release_resource(handle)
 
 
 def _forget(forget: Callable[[str], None], name: str) -> None:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from handles import weak
 
 import lodestar
 from lodestar._library import gen_ops
@@ -63,7 +64,7 @@ def is_there(handle):
 
 def handle_of(table):
     """Returns a handle for `is_there`, to ask whether the table is deleted."""
-    return table.resource_handle
+    return weak(table.resource_handle)
 
 
 def test_a_deep_copy_is_a_table_of_its_own():

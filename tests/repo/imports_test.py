@@ -17,7 +17,7 @@ _BASE = {
     "_op_wrappers": (),
     "_optional": (),
     "_private": (),
-    "_resource": ("_private", "_servers"),
+    "_resource": ("_library", "_private", "_servers"),
     "_servers": ("_library", "_private"),
     "_startup": (),
     "_strict_yaml": (),

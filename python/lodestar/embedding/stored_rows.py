@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 # How a table can store rows, besides its own dtype.
@@ -11,7 +12,9 @@ _SCALE_BYTES = 4
 # Rows that `encode` converts at once.
 _CHUNK = 1 << 16
 # Smaller float32 numbers are subnormal, which threads may flush to zero.
-_SMALLEST_SCALE = 2.0**-126
+_SMALLEST = 2.0**-126
+# The smallest number of each dtype that is surely read as it is.
+_SMALLEST_OF = {"float16": 2.0**-24, "bfloat16": _SMALLEST, "int8": _SMALLEST}
 
 
 def check_dtype(dtype: Any) -> str | None:
@@ -47,22 +50,27 @@ def quantize(
 
     Returns:
         Numbers `[N, D]` of the dtype; for `"int8"` also float32 scales `[N]`, a
-        row's largest absolute value / 127.
+        row's largest absolute value / 127, or 2^-126 if that is smaller.
 
     Raises:
-        ValueError: The dtype cannot hold a number. Not checked in a graph.
+        ValueError: The dtype cannot hold a number, or all numbers of a row are so
+            small that it would be read as zeros. Not checked in a graph.
     """
+    _check_not_lost(rows, dtype, what)
     if dtype != "int8":
         numbers = tf.cast(rows, dtype)
         _check_range(rows, numbers, what)
         return numbers, None
     if rows.dtype != tf.float64:
         rows = tf.cast(rows, tf.float32)
-    scales = tf.cast(
-        tf.reduce_max(tf.abs(rows), axis=1) / _MOST_INT8, tf.float32
-    )
+    largest = tf.reduce_max(tf.abs(rows), axis=1)
+    scales = tf.cast(largest / _MOST_INT8, tf.float32)
     _check_finite(rows, scales, what)
-    scales = tf.where(scales < _SMALLEST_SCALE, tf.zeros_like(scales), scales)
+    scales = tf.where(
+        largest < _SMALLEST,
+        tf.zeros_like(scales),
+        tf.maximum(scales, _SMALLEST),
+    )
     divisors = tf.where(scales == 0, tf.ones_like(scales), scales)
     numbers = tf.round(rows / tf.cast(divisors, rows.dtype)[:, tf.newaxis])
     # The scale may have been rounded down.
@@ -104,6 +112,20 @@ def decode(stored: tf.Tensor, row_dtype: tf.DType) -> tf.Tensor:
     return tf.cast(numbers * scales[:, tf.newaxis], row_dtype)
 
 
+def _check_not_lost(rows: tf.Tensor, dtype: str, what: str) -> None:
+    if not tf.executing_eagerly():
+        return
+    # TensorFlow's threads may read subnormal numbers as zero.
+    largest = np.abs(rows.numpy()).max(axis=1, initial=0).astype(np.float64)
+    lost = (largest > 0) & (largest < _SMALLEST_OF[dtype])
+    if lost.any():
+        other = " or 'bfloat16'" if dtype == "float16" else ""
+        raise ValueError(
+            f"{what} has a row whose largest number is {largest[lost][0]:g}, which "
+            f"{dtype} would read as 0. Use dtype=None{other}."
+        )
+
+
 def _check_range(rows: tf.Tensor, numbers: tf.Tensor, what: str) -> None:
     if not tf.executing_eagerly():
         return
@@ -119,7 +141,8 @@ def _check_finite(rows: tf.Tensor, scales: tf.Tensor, what: str) -> None:
     if not tf.executing_eagerly():
         return
     finite = tf.reduce_all(tf.math.is_finite(rows))
-    if not (finite & tf.reduce_all(tf.math.is_finite(scales))):
+    # The scale of the largest numbers may be rounded up.
+    if not (finite & tf.reduce_all(tf.math.is_finite(scales * _MOST_INT8))):
         raise ValueError(
             f"{what} has a number that is not finite, or too large for int8 "
             "with a float32 scale. Use dtype=None."

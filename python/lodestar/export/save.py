@@ -92,8 +92,9 @@ def save(
             in place of ids, named after the layers and features.
         dtype: How the served tables store rows. None keeps a table's dtype.
             `"float16"` and `"bfloat16"` round to the nearest number. `"int8"`
-            stores a float32 scale per row, its largest absolute value / 127,
-            so that errors are at most scale / 2 (plus float32 rounding).
+            stores a float32 scale per row, its largest absolute value / 127
+            but at least 2^-126, so that errors are at most scale / 2 (plus
+            float32 rounding).
             Lookups return the table's dtype. Rows that are already as small
             stay as they are, as do `SharedRows`.
         strings: Whether requests hold strings for a schema's columns of ids
@@ -126,7 +127,8 @@ def save(
             cannot be encoded; `padding_id` is missing or not of an input's
             type; with `from_rows`, a lookup returns rows that are not dense; with
             `follow`, the model has no table or one on devices, or `from_rows`
-            is set; `dtype` cannot hold a number, or a table is on a GPU; the
+            is set; `dtype` cannot hold a number or would turn a row into zeros,
+            or a table is on a GPU; the
             model changes a table although `training` is False; or a metric
             (named in the error) does not fit the output and labels, or has
             state that `reset_state` does not set.

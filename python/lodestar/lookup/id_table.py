@@ -121,7 +121,6 @@ class IdTable(SavedResource):
         with tf.init_scope():
             self._key_dtype = keys.dtype
             self.load(keys, values)
-        self.keep_for_graph()
 
     @classmethod
     def from_file(

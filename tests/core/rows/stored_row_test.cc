@@ -136,8 +136,17 @@ TEST(StoredRowLimitsTest, NumbersBeyondTheRange) {
   EXPECT_EQ(read(RowStorage::kFloat16, 65504), 65504);
   EXPECT_TRUE(std::isinf(read(RowStorage::kFloat16, 65520)));
   EXPECT_TRUE(std::isnan(read(RowStorage::kInt8, 1e300)));
-  EXPECT_EQ(read(RowStorage::kInt8, 1e-44), 0);
   EXPECT_NEAR(read(RowStorage::kInt8, -3e38), -3e38, 1e32);
+  // 127 times its scale is no float32.
+  EXPECT_TRUE(
+      std::isnan(read(RowStorage::kInt8, std::numeric_limits<float>::max())));
+  const double least = std::numeric_limits<float>::min();
+  EXPECT_EQ(read(RowStorage::kInt8, 1e-44), 0);
+  EXPECT_EQ(read(RowStorage::kInt8, least * 0.99), 0);
+  for (const double x : {least, 1.7 * least, 100 * least, 126 * least}) {
+    EXPECT_NEAR(read(RowStorage::kInt8, x), x, least / 2);
+    EXPECT_GE(read(RowStorage::kInt8, x), least);
+  }
 }
 
 TEST(StoredRowLimitsTest, Sizes) {

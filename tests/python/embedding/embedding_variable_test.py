@@ -7,6 +7,7 @@ import gc
 import numpy as np
 import pytest
 import tensorflow as tf
+from handles import weak
 
 import lodestar
 
@@ -426,7 +427,7 @@ def test_rows_go_with_the_last_reference():
     for _ in range(3):
         t = table()
         t.lookup([1], training=True)
-        handles.append(t.resource_handle)
+        handles.append(weak(t.resource_handle))
         del t
     gc.collect()
     from lodestar._library import gen_ops

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from handles import weak
 
 import lodestar
 from lodestar.embedding import devices as devices_lib
@@ -544,7 +545,7 @@ def test_a_copy_has_its_own_parts():
 def test_parts_go_with_the_table():
     several = table(2)
     several.lookup(MANY, training=True)
-    handles = [part.resource_handle for part in several.parts]
+    handles = [weak(part.resource_handle) for part in several.parts]
     reference = weakref.ref(several.parts[0])
     del several
     gc.collect()

@@ -17,8 +17,10 @@ def reference(rows, dtype):
     if dtype != "int8":
         small = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}[dtype]
         return rows.astype(np.float32).astype(small).astype(np.float64)
-    scales = (np.abs(rows).max(axis=1, keepdims=True) / 127).astype(np.float32)
-    scales = np.where(scales < np.finfo(np.float32).tiny, 0, scales)
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    tiny = np.finfo(np.float32).tiny
+    scales = np.maximum((largest / 127).astype(np.float32), tiny)
+    scales = np.where(largest < tiny, 0, scales)
     numbers = np.rint(rows / np.where(scales == 0, 1, scales))
     return np.clip(numbers, -127, 127) * scales.astype(np.float64)
 
@@ -81,11 +83,75 @@ def test_is_smaller(row_dtype, dtype):
         ("bfloat16", 3.4e38, "r has the number .*, which bfloat16 cannot"),
         ("int8", np.inf, "r has a number that is not finite"),
         ("int8", np.nan, "r has a number that is not finite"),
+        ("int8", 3.4028235e38, "r has a number that is .* too large for int8"),
     ],
 )
 def test_numbers_out_of_range(dtype, value, message):
     with pytest.raises(ValueError, match=message):
         stored_rows.encode(tf.constant([[1.0, value]]), dtype, "r")
+
+
+TINY = 2.0**-126
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row", "number"),
+    [
+        ("float16", [2e-8, -5e-8], "5e-08"),
+        ("float16", [1e-40, 0], "9.99995e-41"),
+        ("bfloat16", [1e-40, 0], "9.99995e-41"),
+        ("int8", [-1e-40, 1e-45], "9.99995e-41"),
+        ("int8", [TINY / 2, 0], "5.87747e-39"),
+    ],
+)
+def test_a_row_that_would_read_as_zeros(dtype, row, number):
+    rows = tf.constant([[0.0, 0.0], row, [1.0, 2.0]])
+    with pytest.raises(
+        ValueError,
+        match=f"r has a row whose largest number is {number}, which {dtype} would "
+        "read as 0. Use dtype=None",
+    ):
+        stored_rows.encode(rows, dtype, "r")
+    # Beside a larger number it is rounded.
+    rows = tf.constant([[*row, 1.0]])
+    got = stored_rows.decode(stored_rows.encode(rows, dtype, "r"), tf.float32)
+    np.testing.assert_allclose(got, rows, atol=1 / 254)
+
+
+@pytest.mark.parametrize("row_dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "largest", [3.4e38, 1e-30, 2e-36, 1e-37, 1.5 * TINY, TINY]
+)
+@pytest.mark.parametrize("dtype", stored_rows.DTYPES)
+def test_the_largest_and_smallest_rows(dtype, largest, row_dtype):
+    if dtype == "float16" or (dtype == "bfloat16" and largest > 1):
+        pytest.skip("not in its range")
+    rows = tf.constant([[largest, -largest, largest / 3]], row_dtype)
+    atol = max(largest / 127, TINY) / 2 * 1.0001
+    ids = tf.constant([7], tf.int64)
+    handle = table_stored_as(dtype, 3, row_dtype)
+    gen_ops.lodestar_embedding_insert_or_assign(handle, ids, rows)
+    exported = stored_rows.decode(
+        stored_rows.encode(rows, dtype, "r"), tf.as_dtype(row_dtype)
+    )
+    for got in (exported, read(handle, ids, 3, row_dtype)):
+        np.testing.assert_allclose(got, rows, rtol=0, atol=atol)
+        assert np.all(got.numpy()[:, :2] != 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "want"),
+    [
+        ([3.4028235e38, 1.0], [np.nan, np.nan]),
+        ([1.0, np.inf], [np.nan, np.nan]),
+        ([1e-40, -1e-39], [0, 0]),
+    ],
+)
+def test_a_table_that_follows_snapshots_takes_any_row(row, want):
+    ids = tf.constant([7], tf.int64)
+    handle = table_stored_as("int8", 2)
+    gen_ops.lodestar_embedding_insert_or_assign(handle, ids, [row])
+    np.testing.assert_array_equal(read(handle, ids, 2), [want])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

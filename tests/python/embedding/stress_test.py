@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from handles import weak
 
 import lodestar
 from lodestar._library import gen_ops
@@ -194,7 +195,7 @@ def test_no_update_is_lost():
 
 def destroy_while_in_use(threads):
     table = lodestar.EmbeddingVariable(DIM, name="gone")
-    handle, hook = table.resource_handle, tf.zeros([0, DIM])
+    handle, hook = weak(table.resource_handle), tf.zeros([0, DIM])
     ids = tf.range(20000, dtype=tf.int64)
     started = threading.Barrier(threads + 1)
     not_found = []
@@ -214,7 +215,7 @@ def destroy_while_in_use(threads):
     for user in users:
         user.start()
     started.wait()
-    tf.raw_ops.DestroyResourceOp(resource=handle)
+    del table
     for user in users:
         user.join()
     return len(not_found)

@@ -171,15 +171,40 @@ def test_verify_within_a_tolerance(trained, tmp_path):
         verify(model, tmp_path / "s", batch)
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-def test_numbers_out_of_range(value, tmp_path):
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.inf, "a number that is not finite"),
+        (np.nan, "a number that is not finite"),
+        (3.4028235e38, "a number that is not finite, or too large for int8"),
+    ],
+)
+def test_numbers_out_of_range(value, message, tmp_path):
     x = keras.Input((), dtype="int64", name="x")
     table = lodestar.EmbeddingVariable(2, name="t")
     model = keras.Model(x, DynamicEmbedding(table=table)(x))
     table.insert_or_assign([1], [[1.0, value]])
-    with pytest.raises(ValueError, match="table 't' has a number that is not"):
+    with pytest.raises(ValueError, match=f"table 't' has {message}"):
         lodestar.export.save(model, tmp_path / "s", dtype="int8")
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_rows_of_tiny_numbers(dtype, tmp_path):
+    x = keras.Input((), dtype="int64", name="x")
+    table = lodestar.EmbeddingVariable(2, name="t")
+    model = keras.Model({"x": x}, {"y": DynamicEmbedding(table=table)(x)})
+    table.insert_or_assign([1, 2], [[1e-40, 0], [1e-37, 1e-36]])
+    with pytest.raises(ValueError, match="'t' has a row whose largest number"):
+        lodestar.export.save(model, tmp_path / "s", dtype=dtype)
+    assert not os.listdir(tmp_path)
+    if dtype != "float16":
+        table.remove([1])
+        lodestar.export.save(model, tmp_path / "s", dtype=dtype)
+        loaded = tf.saved_model.load(str(tmp_path / "s"))
+        got = loaded.serve({"x": tf.constant([2], tf.int64)})["y"]
+        np.testing.assert_allclose(got, [[1e-37, 1e-36]], atol=6e-39)
+        assert np.all(got != 0)
 
 
 @pytest.mark.parametrize("dtype", ["int4", "float32", tf.uint8, 8, [1]])

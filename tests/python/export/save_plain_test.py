@@ -174,13 +174,14 @@ def served_rows(path, count):
 def test_int8_rows_are_off_by_half_a_scale_at_most(tmp_path, rng):
     rows = rng.normal(size=(3000, 7)).astype(np.float32)
     rows *= np.exp(rng.normal(size=(3000, 1)) * 10).astype(np.float32)
-    rows[5], rows[6] = 0, 1e-40
+    rows[5], rows[6] = 0, 1e-37
     m = filled(rows)
     lodestar.export.save_plain(m, tmp_path / "s", dtype="int8")
     got = served_rows(tmp_path / "s", 3000)
     scales = np.abs(rows).max(axis=1, keepdims=True) / 127
     error = np.abs(got.astype(np.float64) - rows)
-    assert (error <= scales * (0.5 + 1e-4) + 1e-37).all()
+    assert (error <= scales * (0.5 + 1e-4) + 6e-39).all()
+    assert (got[6] > 0).all()
     assert (error > scales * 0.4).any()
     shapes = tf.train.list_variables(str(tmp_path / "s/variables/variables"))
     assert [3000, 7] in [shape for _, shape in shapes]
@@ -221,10 +222,14 @@ def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
         ("float16", 1e5, "table 't' has the number 100000.0, which float16"),
         ("int8", np.inf, "table 't' has a number that is not finite"),
         ("int8", np.nan, "table 't' has a number that is not finite"),
+        ("int8", 3.4028235e38, "table 't' has a number that is .* too large"),
+        ("int8", 1e-40, "table 't' has a row whose largest number is .*e-41"),
+        ("bfloat16", 1e-40, "table 't' has a row whose largest .*, which bfl"),
+        ("float16", 1e-9, "table 't' has a row whose largest number is 1e-09"),
     ],
 )
 def test_numbers_out_of_range_of_a_dtype(dtype, value, message, tmp_path):
-    m = filled([[1.0, 2.0], [value, 0.0]])
+    m = filled(np.array([[1.0, 2.0], [value, 0.0]], np.float32))
     with pytest.raises(ValueError, match=message):
         lodestar.export.save_plain(m, tmp_path / "s", dtype=dtype)
     assert not os.listdir(tmp_path)

@@ -10,6 +10,7 @@ import uuid
 import numpy as np
 import pytest
 import tensorflow as tf
+from handles import weak
 from random_arguments import (
     DIM,
     MAX,
@@ -248,9 +249,8 @@ def test_handles_of_other_things_are_refused(name):
 def test_a_destroyed_table_is_not_found(name):
     t = table()
     arguments = usual_arguments(name, t)
-    tf.raw_ops.DestroyResourceOp(
-        resource=t.resource_handle, ignore_lookup_error=False
-    )
+    arguments["handle"] = weak(t.resource_handle)
+    gen_ops.lodestar_release_resource(t.resource_handle)
     with pytest.raises(tf.errors.OpError, match="does not exist|wrong type"):
         call(name, **arguments)
 

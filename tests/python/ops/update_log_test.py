@@ -6,6 +6,7 @@ import uuid
 import numpy as np
 import pytest
 import tensorflow as tf
+from handles import weak
 
 import lodestar
 from lodestar._library import gen_ops
@@ -315,6 +316,6 @@ def test_a_staged_update_keeps_its_table_but_not_its_log(log):
     del table
     commit(log, attempt)
     attempt, _ = begin(log, 1)
-    tf.raw_ops.DestroyResourceOp(resource=log, ignore_lookup_error=False)
+    gen_ops.lodestar_release_resource(log)
     with pytest.raises(tf.errors.NotFoundError):
-        commit(log, attempt)
+        commit(weak(log), attempt)

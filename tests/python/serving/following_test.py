@@ -633,4 +633,4 @@ def test_own_resources_must_be_those_of_the_follower():
             gen_ops.lodestar_snapshot_follower_refresh(handle, own)
     own = [table, weight.handle]
     assert gen_ops.lodestar_snapshot_follower_refresh(handle, own) == 0
-    tf.raw_ops.DestroyResourceOp(resource=handle)
+    gen_ops.lodestar_release_resource(handle)

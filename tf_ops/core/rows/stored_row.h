@@ -21,8 +21,10 @@ namespace lodestar {
 // kFloat16 and kBFloat16 round to the nearest number. Float16 numbers beyond
 // 65504 become infinite. kInt8 stores round(x / scale), padded with zeros to a
 // multiple of 4 bytes, and then the float32 scale of the row, its largest
-// absolute value / 127. Errors are at most scale / 2, plus float32 rounding. A
-// row with a number that is not finite becomes NaN.
+// absolute value / 127, or 2^-126 if that is smaller. Errors are at most
+// scale / 2, plus float32 rounding. A row with a number that is not finite, or
+// too large for a float32, becomes NaN. A row without a number of at least
+// 2^-126 becomes zeros.
 class StoredRow {
  public:
   StoredRow(int dim, RowType type, RowStorage storage)
@@ -126,7 +128,7 @@ class StoredRow {
     write(&scale, int64_t{sizeof(scale)}, ScaleOffset());
   }
 
-  // Returns NaN for a row that is not finite.
+  // Returns NaN for a row that cannot be stored.
   template <typename T>
   float Scale(const T* row) const {
     double most = 0.0;
@@ -137,11 +139,13 @@ class StoredRow {
       most = std::max(most, x);
     }
     const float scale = static_cast<float>(most / kMostInt8);
-    if (!finite || !std::isfinite(scale)) {
+    // The scale of the largest numbers may be rounded up.
+    if (!finite || !std::isfinite(scale * kMostInt8)) {
       return std::numeric_limits<float>::quiet_NaN();
     }
-    // Threads may flush subnormal scales to zero.
-    return scale < std::numeric_limits<float>::min() ? 0.0f : scale;
+    // Threads may flush subnormal numbers to zero.
+    constexpr float kLeast = std::numeric_limits<float>::min();
+    return most < kLeast ? 0.0f : std::max(scale, kLeast);
   }
 
   template <typename S, typename T>

@@ -13,6 +13,10 @@ namespace lodestar {
 
 // Finds the resource of `op`, or creates it with make(&resource). Sets output 0
 // to its handle if check(resource, name) is OK.
+//
+// The handle keeps the resource alive, as does its name until ReleaseResource.
+// So a function that captured the handle outlives the object that made it. The
+// resources in the container of a program end with it, whoever has handles.
 template <typename Resource, typename Make, typename Check>
 absl::Status OutputResource(OpKernelContext* ctx, const OpKernel& op,
                             const Make& make, const Check& check) {
@@ -21,11 +25,19 @@ absl::Status OutputResource(OpKernelContext* ctx, const OpKernel& op,
   Resource* resource = nullptr;
   LODESTAR_TRY(ctx->resource_manager()->LookupOrCreate<Resource>(
       info.container(), info.name(), &resource, make));
-  const tensorflow::core::ScopedUnref unref(resource);
+  tensorflow::core::RefCountPtr<Resource> owned(resource);
   LODESTAR_TRY(check(*resource, info.name()));
-  return OutputScalar(ctx, 0,
-                      tensorflow::MakeResourceHandle<Resource>(
-                          ctx, info.container(), info.name()));
+  if (info.container() != ctx->resource_manager()->default_container()) {
+    return OutputScalar(ctx, 0,
+                        tensorflow::MakeResourceHandle<Resource>(
+                            ctx, info.container(), info.name()));
+  }
+  auto handle = tensorflow::ResourceHandle::MakeRefCountingHandle(
+      owned.release(), ctx->device()->attributes().name());
+  // Another process finds the resource by its name.
+  handle.set_container(info.container());
+  handle.set_name(info.name());
+  return OutputScalar(ctx, 0, handle);
 }
 
 // Returns the resource of `handle`, a scalar.

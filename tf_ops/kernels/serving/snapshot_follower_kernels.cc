@@ -72,6 +72,15 @@ std::string CpuOf(OpKernelContext* ctx) {
   return DeviceNameUtils::ParsedNameToString(cpu);
 }
 
+// Returns a handle that owns a resource.
+template <typename Resource>
+Tensor HandleOf(Resource* resource, const std::string& device) {
+  Tensor handle(tensorflow::DT_RESOURCE, TensorShape({}));
+  handle.scalar<ResourceHandle>()() =
+      ResourceHandle::MakeRefCountingHandle(resource, device);
+  return handle;
+}
+
 class FollowerResource : public tensorflow::ResourceBase {
  public:
   // `model` has the names of everything, and all of vocabularies and schema.
@@ -96,20 +105,34 @@ class FollowerResource : public tensorflow::ResourceBase {
     return static_cast<int64_t>(model_.tables.size() + model_.weights.size() +
                                 model_.id_tables.size());
   }
-  // Returns null before a version is loaded.
-  std::shared_ptr<const ServedVersion> served() const {
-    MutexLock lock(&mutex_);
-    return served_;
-  }
   FollowerStats stats() const { return follower_.stats(); }
+
+  // Returns the version that calls read: version 0, the own content, until one
+  // is loaded. `handles` are the own resources.
+  absl::Status GetServed(OpKernelContext* ctx, const OpInputList& handles,
+                         std::shared_ptr<const ServedVersion>* served) {
+    *served = this->served();
+    if (*served != nullptr) return absl::OkStatus();
+    auto own = std::make_shared<Own>();
+    LODESTAR_TRY(ReadOwn(ctx, handles, own.get()));
+    MutexLock lock(&mutex_);
+    // If another call was first, `own` may mix versions.
+    if (own_ == nullptr) {
+      served_ = own->content;
+      own_ = std::move(own);
+    }
+    *served = served_;
+    return absl::OkStatus();
+  }
 
   // Loads the newest version; *version is the served one. `handles` are the own
   // resources.
   absl::Status Refresh(OpKernelContext* ctx, const OpInputList& handles,
                        int64_t* version) {
+    std::shared_ptr<const ServedVersion> served;
+    LODESTAR_TRY(GetServed(ctx, handles, &served));
     {
       MutexLock lock(&refresh_mutex_);
-      if (device_.empty()) LODESTAR_TRY(ReadOwn(ctx, handles));
       const ParallelFor parallel = OwnThreads(ctx);
       LODESTAR_TRY(LoadNewest(&parallel, version));
     }
@@ -125,19 +148,44 @@ class FollowerResource : public tensorflow::ResourceBase {
   }
 
  private:
-  absl::Status ReadOwn(OpKernelContext* ctx, const OpInputList& handles)
-      LODESTAR_REQUIRES(refresh_mutex_) {
-    Own own;
+  // The model's own resources.
+  struct Own {
+    std::vector<RefCountPtr<EmbeddingResource>> tables;
+    std::vector<OwnWeight> weights;
+    std::vector<DataType> key_dtypes;
+    // Their content as version 0. Its tables are those of `tables` before any
+    // version replaced them there.
+    std::shared_ptr<ServedVersion> content = std::make_shared<ServedVersion>();
+    std::string device;
+  };
+
+  std::shared_ptr<const ServedVersion> served() const {
+    MutexLock lock(&mutex_);
+    return served_;
+  }
+
+  std::shared_ptr<const Own> own() const {
+    MutexLock lock(&mutex_);
+    return own_;
+  }
+
+  absl::Status ReadOwn(OpKernelContext* ctx, const OpInputList& handles,
+                       Own* own) const {
+    own->device = CpuOf(ctx);
+    ServedVersion* const content = own->content.get();
     int handle = 0;
     for (const FollowingModel::Table& table : model_.tables) {
-      RefCountPtr<EmbeddingResource>& found = own.tables.emplace_back();
+      RefCountPtr<EmbeddingResource>& found = own->tables.emplace_back();
       LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
       std::shared_ptr<EmbeddingStore> store;
       LODESTAR_TRY(
           ToTensorFlow(Prefixed(found->GetStore(&store), "the table '",
                                 table.name, "' cannot follow snapshots: ")));
+      content->handles.push_back(
+          HandleOf(new EmbeddingResource(store, found->name()), own->device));
     }
     for (const FollowingModel::Weight& weight : model_.weights) {
+      content->handles.push_back(handles[handle]);
       RefCountPtr<Var> found;
       LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
       const tensorflow::tf_shared_lock lock(*found->mu());
@@ -145,58 +193,59 @@ class FollowerResource : public tensorflow::ResourceBase {
         return ToTensorFlow(FailedPrecondition("the weight '", weight.path,
                                                "' is not initialized."));
       }
-      own.weights.push_back(
+      own->weights.push_back(
           {found->tensor()->dtype(), found->tensor()->shape()});
     }
     for (size_t i = 0; i < model_.id_tables.size(); ++i) {
+      content->handles.push_back(handles[handle]);
       RefCountPtr<LookupInterface> found;
-      own.id_tables.push_back(handles[handle]);
       LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
-      own.key_dtypes.push_back(found->key_dtype());
+      own->key_dtypes.push_back(found->key_dtype());
+      content->id_tables.emplace_back();
     }
-    own_ = std::move(own);
-    device_ = CpuOf(ctx);
     return absl::OkStatus();
   }
 
   // Returns the model with what the own resources have now.
-  FollowingModel Model() const LODESTAR_REQUIRES(refresh_mutex_) {
+  FollowingModel Model(const Own& own) const {
     FollowingModel model = model_;
-    for (size_t t = 0; t < own_.tables.size(); ++t) {
-      model.tables[t].like = own_.tables[t]->table();
+    for (size_t t = 0; t < own.tables.size(); ++t) {
+      model.tables[t].like = own.tables[t]->table();
     }
-    for (size_t w = 0; w < own_.weights.size(); ++w) {
-      model.weights[w].dtype = DtypeName(own_.weights[w].dtype);
-      for (const auto& dim : own_.weights[w].shape) {
+    for (size_t w = 0; w < own.weights.size(); ++w) {
+      model.weights[w].dtype = DtypeName(own.weights[w].dtype);
+      for (const auto& dim : own.weights[w].shape) {
         model.weights[w].shape.push_back(dim.size);
       }
     }
-    for (size_t i = 0; i < own_.id_tables.size(); ++i) {
-      model.id_tables[i].key_dtype = DtypeName(own_.key_dtypes[i]);
+    for (size_t i = 0; i < own.key_dtypes.size(); ++i) {
+      model.id_tables[i].key_dtype = DtypeName(own.key_dtypes[i]);
     }
     return model;
   }
 
   absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
       LODESTAR_REQUIRES(refresh_mutex_) {
-    follower_.Refresh(Model(), parallel, [&](const FollowedContent& content) {
-      refresh_mutex_.AssertHeld();
-      const absl::Status status = Serve(content);
-      return Status(static_cast<StatusCode>(status.code()),
-                    std::string(status.message()));
-    });
-    const std::shared_ptr<const ServedVersion> now = served();
-    *version = now == nullptr ? 0 : now->version;
+    const std::shared_ptr<const Own> own = this->own();
+    follower_.Refresh(
+        Model(*own), parallel, [&](const FollowedContent& content) {
+          refresh_mutex_.AssertHeld();
+          const absl::Status status = Serve(*own, content);
+          return Status(static_cast<StatusCode>(status.code()),
+                        std::string(status.message()));
+        });
+    *version = served()->version;
     return absl::OkStatus();
   }
 
-  absl::Status Serve(const FollowedContent& content)
+  absl::Status Serve(const Own& own, const FollowedContent& content)
       LODESTAR_REQUIRES(refresh_mutex_) {
     const std::shared_ptr<const ServedVersion> before = served();
     auto made = std::make_shared<ServedVersion>();
-    LODESTAR_TRY(MakeHandles(content, before.get(), made.get()));
-    for (size_t t = 0; t < own_.tables.size(); ++t) {
-      own_.tables[t]->Replace(content.tables[t]);
+    LODESTAR_TRY(MakeHandles(own, content, *before, made.get()));
+    // Frees the own rows, which calls that began before still hold.
+    for (size_t t = 0; t < own.tables.size(); ++t) {
+      own.tables[t]->Replace(content.tables[t]);
     }
     // The old version may be freed after the lock.
     std::shared_ptr<const ServedVersion> next = std::move(made);
@@ -205,23 +254,20 @@ class FollowerResource : public tensorflow::ResourceBase {
     return absl::OkStatus();
   }
 
-  absl::Status MakeHandles(const FollowedContent& content,
-                           const ServedVersion* before,
+  absl::Status MakeHandles(const Own& own, const FollowedContent& content,
+                           const ServedVersion& before,
                            ServedVersion* served) const
       LODESTAR_REQUIRES(refresh_mutex_) {
     served->version = content.manifest.id.version;
     served->id_tables = content.id_tables;
     const auto add = [&](auto* resource) {
-      Tensor handle(tensorflow::DT_RESOURCE, TensorShape({}));
-      handle.scalar<ResourceHandle>()() =
-          ResourceHandle::MakeRefCountingHandle(resource, device_);
-      served->handles.push_back(std::move(handle));
+      served->handles.push_back(HandleOf(resource, own.device));
     };
-    for (size_t t = 0; t < own_.tables.size(); ++t) {
-      add(new EmbeddingResource(content.tables[t], own_.tables[t]->name()));
+    for (size_t t = 0; t < own.tables.size(); ++t) {
+      add(new EmbeddingResource(content.tables[t], own.tables[t]->name()));
     }
-    for (size_t w = 0; w < own_.weights.size(); ++w) {
-      Tensor value(own_.weights[w].dtype, own_.weights[w].shape);
+    for (size_t w = 0; w < own.weights.size(); ++w) {
+      Tensor value(own.weights[w].dtype, own.weights[w].shape);
       const std::string& bytes = content.weights[w];
       std::memcpy(value.data(), bytes.data(), bytes.size());
       auto* const variable = new Var(value.dtype());
@@ -229,17 +275,17 @@ class FollowerResource : public tensorflow::ResourceBase {
       variable->is_initialized = true;
       add(variable);
     }
-    const size_t first = served->handles.size();
-    for (size_t i = 0; i < own_.id_tables.size(); ++i) {
+    for (size_t i = 0; i < own.key_dtypes.size(); ++i) {
+      const size_t handle = served->handles.size();
       const std::shared_ptr<const FollowedIds>& ids = content.id_tables[i];
       if (ids == nullptr) {
-        served->handles.push_back(own_.id_tables[i]);
-      } else if (before != nullptr && before->id_tables[i] == ids) {
-        served->handles.push_back(before->handles[first + i]);
+        served->handles.push_back(own.content->handles[handle]);
+      } else if (before.id_tables[i] == ids) {
+        served->handles.push_back(before.handles[handle]);
       } else {
         RefCountPtr<LookupInterface> table(
-            NewIdTable(own_.key_dtypes[i], /*is_mutable=*/true));
-        LODESTAR_TRY(ImportIds(*ids, own_.key_dtypes[i], table.get()));
+            NewIdTable(own.key_dtypes[i], /*is_mutable=*/true));
+        LODESTAR_TRY(ImportIds(*ids, own.key_dtypes[i], table.get()));
         add(table.release());
       }
     }
@@ -293,25 +339,17 @@ class FollowerResource : public tensorflow::ResourceBase {
     }
   }
 
-  // The model's own resources.
-  struct Own {
-    std::vector<RefCountPtr<EmbeddingResource>> tables;
-    std::vector<OwnWeight> weights;
-    std::vector<Tensor> id_tables;  // handles
-    std::vector<DataType> key_dtypes;
-  };
-
   const double poll_seconds_;
   const FollowingModel model_;
   SnapshotFollower follower_;
 
   Mutex refresh_mutex_;  // taken before mutex_
-  Own own_ LODESTAR_GUARDED_BY(refresh_mutex_);
-  std::string device_ LODESTAR_GUARDED_BY(refresh_mutex_);  // empty: not read
 
   mutable Mutex mutex_;
   ConditionVariable changed_;
   bool stopped_ LODESTAR_GUARDED_BY(mutex_) = false;
+  // Null before the first call.
+  std::shared_ptr<const Own> own_ LODESTAR_GUARDED_BY(mutex_);
   std::shared_ptr<const ServedVersion> served_ LODESTAR_GUARDED_BY(mutex_);
   std::thread poller_;
 };
@@ -399,10 +437,12 @@ absl::Status RunSnapshotFollowerRefresh(OpKernelContext* ctx) {
 absl::Status RunSnapshotFollowerResources(OpKernelContext* ctx) {
   RefCountPtr<FollowerResource> follower;
   LODESTAR_TRY(FindFollower(ctx, &follower));
-  const std::shared_ptr<const ServedVersion> served = follower->served();
+  OpInputList own;
+  LODESTAR_TRY(ctx->input_list("own", &own));
+  std::shared_ptr<const ServedVersion> served;
+  LODESTAR_TRY(follower->GetServed(ctx, own, &served));
   for (int i = 0; i < ctx->num_outputs(); ++i) {
-    ctx->set_output(i,
-                    served == nullptr ? ctx->input(i + 1) : served->handles[i]);
+    ctx->set_output(i, served->handles[i]);
   }
   return absl::OkStatus();
 }

@@ -73,8 +73,10 @@ Returns the tables, weights and id tables of the served version.
 They do not change as long as a handle exists.
 
 own: The own resources.
-resources: Those of the version; `own` until one is loaded.
-INVALID_ARGUMENT if their number is not that of the follower.
+resources: Those of the version. Until one is loaded, those of the own content,
+  which does not change either.
+INVALID_ARGUMENT if `own` are not the follower's own resources.
+UNIMPLEMENTED if a table is not in host memory.
 )doc");
 
 LODESTAR_OP("SnapshotFollowerStats")

@@ -22,15 +22,21 @@ class _HashTable(SharedResource):
         with tf.init_scope():
             _ = self.resource_handle
 
-    # TensorFlow traces both methods into the SavedModel.
+    # TensorFlow traces all methods into the SavedModel.
 
     def _make_resource(self, shared_name: str, container: str) -> tf.Tensor:
+        dtypes = {"key_dtype": self._keys.dtype, "value_dtype": tf.int64}
+        if tf.executing_eagerly() or tf.inside_function():
+            # What Python loads: its last handle destroys it, so a function of the
+            # loaded model needs nothing else of it.
+            return tf.raw_ops.AnonymousHashTable(**dtypes)
+        # What a session loads: each of its runs finds the table by its name.
         return tf.raw_ops.HashTableV2(
-            key_dtype=self._keys.dtype,
-            value_dtype=tf.int64,
-            shared_name=shared_name,
-            container=container,
+            shared_name=shared_name, container=container, **dtypes
         )
+
+    def _drop(self) -> None:
+        pass
 
     def _fill(self) -> tf.Operation:
         """Fills the table."""
