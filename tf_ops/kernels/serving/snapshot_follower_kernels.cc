@@ -227,13 +227,13 @@ class FollowerResource : public tensorflow::ResourceBase {
   absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
       LODESTAR_REQUIRES(refresh_mutex_) {
     const std::shared_ptr<const Own> own = this->own();
-    follower_.Refresh(
-        Model(*own), parallel, [&](const FollowedContent& content) {
-          refresh_mutex_.AssertHeld();
-          const absl::Status status = Serve(*own, content);
-          return Status(static_cast<StatusCode>(status.code()),
-                        std::string(status.message()));
-        });
+    follower_.Refresh(Model(*own), parallel,
+                      [&](const FollowedContent& content) {
+                        refresh_mutex_.AssertHeld();
+                        const absl::Status status = Serve(*own, content);
+                        return Status(static_cast<StatusCode>(status.code()),
+                                      std::string(status.message()));
+                      });
     *version = served()->version;
     return absl::OkStatus();
   }
