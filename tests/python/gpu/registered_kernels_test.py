@@ -103,6 +103,10 @@ def test_steps_have_the_kernels_of_tables(name):
     assert found == on_gpu("Variable")
 
 
+def test_any_library_releases_a_resource_on_a_gpu():
+    assert [k.priority for k in gpu_kernels("ReleaseResource")] == [0]
+
+
 @pytest.mark.parametrize("name", SEQUENCE_OPS)
 def test_a_sequence_op_has_kernels_for_every_dtype(name):
     name = f"Sequence{name}"

@@ -16,10 +16,9 @@ absl::Status RunReleaseResource(OpKernelContext* ctx) {
 }
 
 LODESTAR_REGISTER_FUNCTION(ReleaseResource);
-#if LODESTAR_CUDA
+// It runs on the device of the resource, also in a library without CUDA.
 LODESTAR_REGISTER_ON_GPU(ReleaseResource, FunctionKernel<RunReleaseResource>,
                          .HostMemory("handle"));
-#endif
 
 }  // namespace
 }  // namespace lodestar
