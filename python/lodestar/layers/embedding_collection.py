@@ -133,7 +133,8 @@ class EmbeddingCollection(TableLayer):
         )
         self._seen = SeenInputs()
         # The counters of the features that were looked up together in training.
-        self._counters: dict[tuple[int, ...], tuple[_Counters, ...]] = {}
+        # Checkpoints reject a dict with such keys.
+        self._counters: tuple[tuple[list[int], tuple[_Counters, ...]], ...] = ()
         for lookup in _lookups(self._tables, self._attrs):
             self._counters_of(lookup)
         # Keras and checkpoints track attributes.
@@ -238,14 +239,15 @@ class EmbeddingCollection(TableLayer):
 
     def _counters_of(self, lookup: "_Lookup") -> tuple["_Counters", ...]:
         """Returns the counters of a lookup, and creates them if needed."""
-        key = tuple(lookup.features)
-        if key not in self._counters:
-            index = sum(map(len, self._counters.values()))
-            self._counters[key] = _counters(lookup, self._tables)
-            for counted in self._counters[key]:  # so that exports find them
-                setattr(self, f"counters_{index}", counted.counters)
-                index += 1
-        return self._counters[key]
+        for features, counters in self._counters:
+            if features == lookup.features:
+                return counters
+        index = sum(len(counters) for _, counters in self._counters)
+        made = _counters(lookup, self._tables)
+        self._counters += ((lookup.features, made),)
+        for i, counted in enumerate(made, index):  # so that exports find them
+            setattr(self, f"counters_{i}", counted.counters)
+        return made
 
     def _lookup(
         self,
@@ -297,7 +299,7 @@ class EmbeddingCollection(TableLayer):
             lookups.
         """
         counted: dict[int, collections.Counter[str]] = {}
-        for of_some in itertools.chain(*self._counters.values()):
+        for of_some in itertools.chain(*(made for _, made in self._counters)):
             for f, counts in zip(
                 of_some.features, of_some.counters.read(reset), strict=True
             ):

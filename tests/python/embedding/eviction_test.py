@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.layers.feature import serialize_table
+from lodestar.layers.cloning import serialize_table
 
 DEVICES = [None, ["/CPU:0"], ["/CPU:0"] * 3]
 

@@ -15,7 +15,7 @@ import lodestar
 from lodestar.embedding import devices as devices_lib
 from lodestar.embedding import table_store
 from lodestar.embedding.partitioned_variable import PartitionedEmbeddingVariable
-from lodestar.layers.feature import serialize_table
+from lodestar.layers.cloning import serialize_table
 from lodestar.ops import id_hash
 
 COUNTS = [1, 2, 3]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.embedding import table_store
-from lodestar.layers.feature import serialize_table
+from lodestar.layers.cloning import serialize_table
 
 
 def table(**options):

@@ -150,11 +150,13 @@ def test_copies_of_a_model_are_frozen_alike(name, way, tmp_path):
         model.save(tmp_path / "model.keras")
         again = keras.models.load_model(tmp_path / "model.keras")
     else:
-        again = {
+        copies = {
             "clone": keras.models.clone_model,
             "copy": copy.deepcopy,
             "config": lambda m: keras.Model.from_config(m.get_config()),
-        }[way](model)
+        }
+        with lodestar.layers.clone_scope():
+            again = copies[way](model)
     assert [v.path for v in again.trainable_variables] == trained
     (frozen,) = {
         id(v): v

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tf_ops/core/base/hash.h"
+#include "tf_ops/core/base/keyed_hash.h"
 #include "tf_ops/core/base/permutation.h"
 
 namespace lodestar {
@@ -18,6 +19,13 @@ namespace {
 constexpr int64_t kChunkRows = 4096;
 
 using Role = RecordMemory::Role;
+
+// The standard library's hash of an integer has no key.
+struct KeyedHasher {
+  size_t operator()(uint64_t bits) const {
+    return KeyedHash(bits, ProcessHashKey());
+  }
+};
 
 uint64_t Combine(uint64_t hash, uint64_t word) {
   return Mix64((hash + kGoldenGamma) ^ word);
@@ -400,7 +408,7 @@ class RecordMemory::Merger {
     SlotColumn* const to = rows_.mutable_column(c);
     SlotColumn* const to_weights =
         weights < 0 ? nullptr : rows_.mutable_column(weights);
-    std::unordered_set<uint64_t> seen;
+    std::unordered_set<uint64_t, KeyedHasher> seen;
     bool is_empty = true;
     for (const Row& row : group) {
       const SlotColumn& column = row.rows->columns()[c];
