@@ -22,6 +22,7 @@ from lodestar.ops.compile_line import (
     awaits_first_step,
     compile_line,
     compiled_optimizer,
+    trains_tables,
 )
 
 _PLAIN_OPTIMIZER = (
@@ -441,7 +442,7 @@ class TableVariable(SavedState, _private.Variable):
     def _check_plain(self, options: Iterable[str]) -> None:
         """Raises if the model's plain optimizer sets one of `options`."""
         optimizer = compiled_optimizer(self.model())
-        if optimizer is None or getattr(optimizer, "trains_tables", False):
+        if optimizer is None or trains_tables(optimizer):
             return
         given = [
             f"{option}={getattr(optimizer, option)}"
