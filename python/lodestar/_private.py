@@ -10,10 +10,12 @@ import importlib
 import types
 import weakref
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
+
+from lodestar import _bases
 
 
 @functools.cache
@@ -27,11 +29,14 @@ def _module(name: str) -> types.ModuleType | None:
 
 # The base class of objects that Keras's files find in attributes, such as layers,
 # metrics and optimizers.
-KerasSaveable: Any = getattr(
-    _module("keras.src.saving.keras_saveable"),
-    "KerasSaveable",
-    type("KerasSaveable", (), {}),
-)
+if TYPE_CHECKING:
+    KerasSaveable = object
+else:
+    KerasSaveable = getattr(
+        _module("keras.src.saving.keras_saveable"),
+        "KerasSaveable",
+        type("KerasSaveable", (), {}),
+    )
 
 
 # Methods that classes below override, by the class that must call them.
@@ -71,7 +76,7 @@ def check_overridden() -> None:
 check_overridden()
 
 
-class Resource(tf.saved_model.experimental.TrackableResource):
+class Resource(_bases.TrackableResource):
     """A resource that TensorFlow creates, fills and destroys.
 
     TensorFlow documents these methods as overridable, under private names, and traces
@@ -142,7 +147,7 @@ def _in_save_context() -> bool | None:
     return None if inside is None else bool(inside())
 
 
-class Variable(Saved, keras.Variable, KerasSaveable):
+class Variable(Saved, _bases.Variable, KerasSaveable):
     """A `keras.Variable` with its own content in the files of TensorFlow and Keras.
 
     Keras's files find it in an attribute and call its `save_own_variables` and
@@ -572,7 +577,7 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
     )
 
 
-class DatasetOver(tf.data.Dataset):
+class DatasetOver(_bases.Dataset):
     """A dataset that wraps another one."""
 
     def __init__(self, dataset: tf.data.Dataset):

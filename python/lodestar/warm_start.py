@@ -9,7 +9,7 @@ returned, use `EmbeddingVariable.load_rows`.
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import numpy as np
@@ -25,7 +25,8 @@ from lodestar.layers.feature import Feature
 
 __all__ = ["from_embedding", "from_tfra"]
 
-_EXISTING = ("overwrite", "keep")
+# What to do with rows that a table already has.
+Existing: TypeAlias = Literal["overwrite", "keep"]
 # Bytes of rows in memory at once.
 _CHUNK_BYTES = 16 << 20
 _KEY_DTYPES = (tf.int64, tf.int32)
@@ -43,7 +44,7 @@ def from_embedding(
     ids: Any = None,
     *,
     id_offset: int = 0,
-    existing: str = "overwrite",
+    existing: Existing = "overwrite",
 ) -> int:
     """Sets rows of a table from a dense embedding or an array.
 
@@ -118,7 +119,7 @@ def from_tfra(
     output_dim: int,
     key_dtype: Any = tf.int64,
     value_dtype: Any = tf.float32,
-    existing: str = "overwrite",
+    existing: Existing = "overwrite",
 ) -> int:
     """Sets rows from the files of a TensorFlow Recommenders Addons table.
 
@@ -212,8 +213,8 @@ class _Target(NamedTuple):
     keep: bool
 
     @classmethod
-    def of(cls, target: Target, existing: str) -> "_Target":
-        check_choice("existing", existing, _EXISTING)
+    def of(cls, target: Target, existing: Existing) -> "_Target":
+        check_choice("existing", existing, get_args(Existing))
         keep = existing == "keep"
         if isinstance(target, EmbeddingVariable):
             return cls(target, ids_lib.to_int64, keep)

@@ -8,6 +8,7 @@ import checkout
 
 # Modules and a folder that every folder may import, with their own imports.
 _BASE = {
+    "_bases": (),
     "_checks": (),
     "_commands": ("_formats", "_startup", "version"),
     "_errors": (),
@@ -16,7 +17,7 @@ _BASE = {
     "_library": ("_commands", "_op_wrappers", "_private", "_startup"),
     "_op_wrappers": (),
     "_optional": (),
-    "_private": (),
+    "_private": ("_bases",),
     "_resource": ("_library", "_private", "_servers"),
     "_servers": ("_library", "_private"),
     "_startup": (),

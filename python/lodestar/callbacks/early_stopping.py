@@ -3,18 +3,18 @@
 import os
 import tempfile
 import warnings
-from typing import Any
+from typing import Any, Literal
 
-import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._typing import StrPath
 from lodestar.embedding.table_variable import as_table
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.found_tables import tables_in
 
 
-class EarlyStopping(keras.callbacks.EarlyStopping):
+class EarlyStopping(_bases.EarlyStopping):
     """`keras.callbacks.EarlyStopping` that also restores tables.
 
     For `restore_best_weights`, Keras keeps `model.get_weights()` of the best
@@ -63,7 +63,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         min_delta: float = 0,
         patience: int = 0,
         verbose: int = 0,
-        mode: str = "auto",
+        mode: Literal["auto", "min", "max"] = "auto",
         baseline: float | None = None,
         restore_best_weights: bool = False,
         start_from_epoch: int = 0,

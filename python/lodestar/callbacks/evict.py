@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lodestar._typing import Every
 from lodestar.callbacks.periodic import Periodic
 from lodestar.callbacks.table_stats import children
 from lodestar.embedding import policies
@@ -35,7 +36,7 @@ class Evict(Periodic):
 
     def __init__(
         self,
-        every: str | int = "epoch",
+        every: Every = "epoch",
         policy: policies.Evictions = None,
         on_evict: Callable[[EmbeddingVariable, np.ndarray, np.ndarray], Any]
         | None = None,

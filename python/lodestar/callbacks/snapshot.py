@@ -4,13 +4,14 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import check_choice, check_count, check_epoch_or_count
-from lodestar._typing import StrPath
+from lodestar._typing import Every, Model, StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.resumption import Resumption
 from lodestar.embedding import workers
@@ -22,7 +23,7 @@ from lodestar.snapshot.found_tables import tables_in
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import restore, restore_values, save
-from lodestar.snapshot.restoring import RestoreReport
+from lodestar.snapshot.restoring import RestoreArguments, RestoreReport
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.together import Together
 
@@ -32,7 +33,11 @@ _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
 _LOCK_SECONDS = 60
 
 
-class Snapshot(keras.callbacks.Callback):
+# What to do if a snapshot cannot be written.
+OnSnapshotError: TypeAlias = Literal["raise", "warn"]
+
+
+class Snapshot(_bases.Callback):
     """Saves snapshots of the whole training in the background.
 
     A snapshot has the tables, weights, optimizer, random seeds and position in the
@@ -80,20 +85,20 @@ class Snapshot(keras.callbacks.Callback):
     def __init__(
         self,
         path: StrPath,
-        every_n_steps: int | str = "epoch",
+        every_n_steps: Every = "epoch",
         deltas_per_full: int = 10,
         keep: int | None = None,
         iterator: Any = None,
         metadata: Mapping[str, Any]
         | Callable[[], Mapping[str, Any]]
         | None = None,
-        on_error: str = "raise",
+        on_error: OnSnapshotError = "raise",
     ):
         super().__init__()
         self._folder = SnapshotFolder(path)
         check_epoch_or_count("every_n_steps", every_n_steps)
         check_count("deltas_per_full", deltas_per_full, 0)
-        check_choice("on_error", on_error, ("raise", "warn"))
+        check_choice("on_error", on_error, get_args(OnSnapshotError))
         self._every_n_steps: Any = every_n_steps
         self._deltas_per_full = deltas_per_full
         self._keep = None if keep is None else check_count("keep", keep, 1)
@@ -190,7 +195,10 @@ class Snapshot(keras.callbacks.Callback):
         self._fresh = self._stopped
 
     def restore(
-        self, model: keras.Model, version: int | None = None, **options: Any
+        self,
+        model: Model,
+        version: int | None = None,
+        **options: Unpack[RestoreArguments],
     ) -> RestoreReport:
         """Restores a model; see `lodestar.snapshot.restore`.
 

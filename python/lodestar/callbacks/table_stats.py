@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._files import as_path
-from lodestar._typing import StrPath
+from lodestar._typing import Every, StrPath
 from lodestar.callbacks.periodic import Periodic
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.embedding_collection import EmbeddingCollection
@@ -58,7 +58,7 @@ class TableStats(Periodic):
     def __init__(
         self,
         log_dir: StrPath | None,
-        update_freq: str | int = "epoch",
+        update_freq: Every = "epoch",
         logs: str | Iterable[str] = ("rows",),
     ):
         super().__init__("update_freq", update_freq)

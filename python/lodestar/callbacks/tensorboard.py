@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import check_count
 from lodestar._files import as_path
 from lodestar._input_bytes import open_input
@@ -30,7 +31,7 @@ embeddings {{
 """
 
 
-class TensorBoard(keras.callbacks.TensorBoard):
+class TensorBoard(_bases.TensorBoard):
     """`keras.callbacks.TensorBoard` with tables in the embedding projector.
 
     Keras's own projector shows only `keras.layers.Embedding`. This callback

@@ -5,12 +5,21 @@ import functools
 import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import check_integer, is_number
 from lodestar._errors import DataError
+from lodestar._formats import (
+    FormatName,
+    KeyType,
+    Layout,
+    MultiSlotMode,
+    ReadChecks,
+)
+from lodestar._typing import StrPath
 from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
     FORMATS as ARROW_FORMATS,
@@ -26,15 +35,20 @@ from lodestar.data.files.find_format import expand_inputs, one_format
 from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
-from lodestar.data.record_dataset import ReadOptions, as_paths, options_of
-from lodestar.data.schema import Column, Schema, as_schema
+from lodestar.data.record_dataset import (
+    ReadArguments,
+    ReadOptions,
+    as_paths,
+    options_of,
+)
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.data.schema.infer import INFERRED, Wanted
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.shared_file_list import SharedFileList
 
 if TYPE_CHECKING:
 
-    class SchemaDataset(tf.data.Dataset):
+    class SchemaDataset(_bases.Dataset):
         """A dataset with a schema."""
 
         schema: Schema
@@ -43,18 +57,84 @@ if TYPE_CHECKING:
             """Returns its files, unless it is a table or was split."""
 
 
+class OpenArguments(ReadArguments, total=False):
+    """Arguments of `open_dataset` by name, except those that change its result."""
+
+    format: FormatName | None
+    label: str | None
+    categorical: Collection[str]
+    numeric: Collection[str]
+    ignore: Collection[str]
+    declare: Collection[Column]
+    sample_weight: str | None
+    na_values: Collection[str] | None
+    columns: Sequence[str] | None
+    delimiter: str | None
+    quote: str | None
+    header: bool | None
+    skip_lines: int | None
+    encoding: str | None
+    weights: Mapping[str, str] | None
+    split_by: str | None
+    verbose: bool
+    mode: MultiSlotMode
+    pipe_command: Sequence[StrPath] | None
+    ins_id: bool
+    parse_content: bool
+    parse_logkey: bool
+    key_type: KeyType
+    check: ReadChecks
+    layout: Layout
+    nnz_per_slot: int | Sequence[int] | None
+    num_samples: int | None
+    slot_size_array: Sequence[int] | None
+
+
 _TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
 # With one of these, a dataset has state that files cannot share.
 _STATEFUL = {"mode", "shuffle_files", "shuffle_rows"}
 
 
+@overload
 def open_dataset(
     data: Any,
-    schema: Any = None,
+    schema: SchemaLike | None = None,
     batch_size: int = 1024,
     *,
-    format: str | None = None,
+    split: None = None,
+    **options: Unpack[OpenArguments],
+) -> "SchemaDataset": ...
+
+
+@overload
+def open_dataset(
+    data: Any,
+    schema: SchemaLike | None = None,
+    batch_size: int = 1024,
+    *,
+    split: float,
+    **options: Unpack[OpenArguments],
+) -> "tuple[SchemaDataset, SchemaDataset]": ...
+
+
+@overload
+def open_dataset(
+    data: Any,
+    schema: SchemaLike | None = None,
+    batch_size: int = 1024,
+    *,
+    split: float | None,
+    **options: Unpack[OpenArguments],
+) -> "SchemaDataset | tuple[SchemaDataset, SchemaDataset]": ...
+
+
+def open_dataset(
+    data: Any,
+    schema: SchemaLike | None = None,
+    batch_size: int = 1024,
+    *,
+    format: FormatName | None = None,
     label: str | None = None,
     categorical: Collection[str] = (),
     numeric: Collection[str] = (),
@@ -73,7 +153,7 @@ def open_dataset(
     split_by: str | None = None,
     verbose: bool = True,
     **options: Any,
-) -> "SchemaDataset":
+) -> "SchemaDataset | tuple[SchemaDataset, SchemaDataset]":
     """Opens files or a table as batches of `(features, label)`.
 
     The format of files is detected from their first bytes: CSV and other delimited

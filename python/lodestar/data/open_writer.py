@@ -4,6 +4,7 @@ from typing import Any
 
 from lodestar._errors import DataError
 from lodestar._files import as_path
+from lodestar._formats import WrittenFormat
 from lodestar._typing import StrPath
 from lodestar.data.files.find_format import format_of_name
 from lodestar.data.files.formats import FORMATS
@@ -15,7 +16,7 @@ from lodestar.data.schema import SchemaLike, as_schema
 def open_writer(
     path: StrPath,
     schema: SchemaLike,
-    format: str | None = None,
+    format: WrittenFormat | None = None,
     **options: Any,
 ) -> SampleWriter:
     """Opens a file for writing examples, in the form that datasets yield.

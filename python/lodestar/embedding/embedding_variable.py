@@ -1,7 +1,7 @@
 """A table of embeddings that grows with the ids it sees."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 import keras
 import tensorflow as tf
@@ -10,6 +10,7 @@ from lodestar import _private
 from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
 from lodestar._resource import gpu_in_scope
+from lodestar._typing import Combiner, OptimizerLike
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import eviction as eviction_lib
 from lodestar.embedding import ids as ids_lib
@@ -23,6 +24,7 @@ from lodestar.embedding import (
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
+from lodestar.embedding.lookup_arguments import LoadMode
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
 from lodestar.embedding.table_variable import TableVariable
@@ -137,12 +139,12 @@ class EmbeddingVariable(TableVariable):
         seed: int | Sequence[int] | None = None,
         default_row: lookup_arguments.DefaultRow = "zeros",
         dtype: Any = tf.float32,
-        rounding: str = "nearest",
+        rounding: lookup_arguments.Rounding = "nearest",
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
         eviction: policies.Evictions = None,
         on_evict: eviction_lib.OnEvict | None = None,
-        optimizer: Any = None,
+        optimizer: OptimizerLike | None = None,
         devices: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -261,11 +263,6 @@ class EmbeddingVariable(TableVariable):
             return None
         return self._seed, self._salt
 
-    @property
-    def has_admission(self) -> bool:
-        """Whether an admission policy can delay a row."""
-        return self.admission is not None
-
     def get_config(self) -> dict[str, Any]:
         optimizer = self.optimizer
         initializer = initializers.serialize(self._row_initializer)
@@ -332,7 +329,7 @@ class EmbeddingVariable(TableVariable):
         ids: Any,
         training: bool | None = None,
         weights: Any = None,
-        combiner: str | None = None,
+        combiner: Combiner | None = None,
         grow: bool = True,
         count: bool = True,
         padding_id: int | None = None,
@@ -374,15 +371,8 @@ class EmbeddingVariable(TableVariable):
         lookup_arguments.check_lookup(
             ids, training, weights, combiner, padding_id, default_id
         )
-        grow = check_flag("grow", grow)
-        count = check_flag("count", count)
-        if admit is not None:
-            admit = check_flag("admit", admit)
-            if admit and not grow:
-                raise ValueError(
-                    "`admit`=True gives unseen ids rows, which `grow`=False "
-                    "forbids; leave one of them out."
-                )
+        grow, count = check_flag("grow", grow), check_flag("count", count)
+        admit = lookup_arguments.check_admit(admit, grow)
         training = self.trains(training)
         feature = lookup_arguments.feature_attrs(
             combiner, padding_id, default_id, padding_counts
@@ -530,6 +520,16 @@ class EmbeddingVariable(TableVariable):
     def _count(self) -> tf.Tensor:
         return tf.add_n(self._each(gen_ops.lodestar_embedding_size))
 
+    @overload
+    def evict(
+        self, policy: policies.Evictions = None, *, return_rows: Literal[True]
+    ) -> tuple[tf.Tensor, tf.Tensor]: ...
+
+    @overload
+    def evict(
+        self, policy: policies.Evictions = None, *, return_rows: bool = False
+    ) -> Any: ...
+
     def evict(
         self, policy: policies.Evictions = None, *, return_rows: bool = False
     ) -> Any:
@@ -621,11 +621,9 @@ class EmbeddingVariable(TableVariable):
             all keys.
         """
         check_eager("stats")
+        found = self._each(gen_ops.lodestar_embedding_stats, reset=reset)
         of_parts = [
-            (values.numpy(), shards.numpy())
-            for values, shards in self._each(
-                gen_ops.lodestar_embedding_stats, reset=reset
-            )
+            (values.numpy(), shards.numpy()) for values, shards in found
         ]
         return stats_lib.by_name(self.devices, of_parts)
 
@@ -650,7 +648,9 @@ class EmbeddingVariable(TableVariable):
         check_eager("export")
         return saved_state.to_rows(self.export_all(optimizer_slots))
 
-    def load_rows(self, rows: EmbeddingRows, mode: str = "replace") -> None:
+    def load_rows(
+        self, rows: EmbeddingRows, mode: LoadMode = "replace"
+    ) -> None:
         """Loads rows, such as the result of `export`.
 
         Args:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 
 from lodestar._checks import check_integer
+from lodestar._typing import Configurable
 from lodestar.ops.id_hash import stable_hash
 
 _SUPPORTED = (
@@ -31,7 +32,7 @@ _KERAS_NAMES = {
 
 
 # A Keras initializer, its name or its config.
-Initializer: TypeAlias = str | dict[str, Any] | keras.initializers.Initializer
+Initializer: TypeAlias = str | dict[str, Any] | Configurable
 
 
 class InitializerAttrs(NamedTuple):

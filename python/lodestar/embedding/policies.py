@@ -3,12 +3,17 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import keras
 
 from lodestar._checks import check_count, is_number
 
+# What MinCount counts.
+Unit: TypeAlias = Literal["step", "occurrence"]
+# How MaxRows picks rows, and what it does in a full table.
+LruOrLfu: TypeAlias = Literal["lru", "lfu"]
+WhenFull: TypeAlias = Literal["evict", "raise"]
 _MAX_BLOOM_COUNT = 255
 _MAX_BLOOM_COUNTERS = 1 << 40
 
@@ -54,11 +59,11 @@ class MinCount(_Policy):
     """
 
     n: int
-    unit: str = "step"
+    unit: Unit = "step"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinCount")
-        if self.unit not in ("step", "occurrence"):
+        if self.unit not in get_args(Unit):
             raise ValueError(
                 f"`unit`={self.unit!r} of MinCount is not 'step' or "
                 "'occurrence'."
@@ -164,16 +169,16 @@ class MaxRows(_Policy):
     """
 
     n: int
-    policy: str = "lru"
-    when_full: str = "evict"
+    policy: LruOrLfu = "lru"
+    when_full: WhenFull = "evict"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MaxRows")
-        if self.policy not in ("lru", "lfu"):
+        if self.policy not in get_args(LruOrLfu):
             raise ValueError(
                 f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
             )
-        if self.when_full not in ("evict", "raise"):
+        if self.when_full not in get_args(WhenFull):
             raise ValueError(
                 f"`when_full`={self.when_full!r} of MaxRows is not 'evict' or "
                 "'raise'."

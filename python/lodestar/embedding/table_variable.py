@@ -5,7 +5,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import keras
 import numpy as np
@@ -24,6 +24,11 @@ from lodestar.ops.compile_line import (
     compiled_optimizer,
     trains_tables,
 )
+
+if TYPE_CHECKING:
+    from lodestar.embedding.policies import Admission
+    from lodestar.embedding.table_parts import TablePart
+    from lodestar.embedding.workers import Workers
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
@@ -183,6 +188,17 @@ class TableVariable(SavedState, _private.Variable):
     row_dtype: tf.DType
     on_evict: Any
 
+    if TYPE_CHECKING:  # EmbeddingVariable, the only subclass, defines these.
+        admission: Admission | None
+        workers: Workers | None
+
+        @property
+        def update_dtype(self) -> tf.DType: ...
+        @property
+        def devices(self) -> tuple[str, ...] | None: ...
+        @property
+        def parts(self) -> tuple[TablePart, ...]: ...
+
     def __init__(self, name: str, optimizer: Any = None):
         if optimizer is not None:
             optimizer = self.wrap_optimizer(
@@ -204,7 +220,7 @@ class TableVariable(SavedState, _private.Variable):
         for name in ("output_dim", "row_dtype", "_table_name", "on_evict"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
-        made: dict[str, Any] = vars(copied)  # type: ignore[assignment]
+        made: dict[str, Any] = vars(copied)
         for name, value in _private.copied_attributes(self).items():
             if name not in made:
                 made[name] = copy.deepcopy(value, memo)

@@ -205,11 +205,11 @@ def _check_contents(contents: ModelContents) -> None:
                 f"{[part.device for part in table.parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
-    for key, table in contents.id_tables.items():
-        if table.device is not None:
+    for key, id_table in contents.id_tables.items():
+        if id_table.device is not None:
             raise ValueError(
                 f"`follow` needs tables in host memory, but the id table {key!r} "
-                f"is on {table.device}. Serve it with "
+                f"is on {id_table.device}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
 

@@ -3,23 +3,32 @@
 import copy
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import tensorflow as tf
 
 from lodestar._checks import check_count, check_flag
+from lodestar._typing import Combiner, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.initializers import current_names, first_value_words
+from lodestar.embedding.eviction import OnEvict
+from lodestar.embedding.initializers import (
+    Initializer,
+    current_names,
+    first_value_words,
+)
 from lodestar.embedding.lookup_arguments import (
+    DefaultRow,
     check_bag_axis,
     check_training,
     refuse_sizes,
 )
+from lodestar.embedding.policies import Admission, Evictions
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
 from lodestar.layers.cloning import deserialize_table, serialize_table
 from lodestar.layers.feature import Feature
+from lodestar.layers.layer_options import TableLayerOptions
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
@@ -59,7 +68,7 @@ _OF_OWN_TABLE = (
 _WIDE = 2048
 
 
-def check_symbolic_ids(ids: Any, name: str, combiner: str | None) -> None:
+def check_symbolic_ids(ids: Any, name: str, combiner: Combiner | None) -> None:
     """Raises ValueError for symbolic floats, or a 1-D batch with a combiner."""
     if keras.backend.is_float_dtype(ids.dtype):
         raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
@@ -177,42 +186,43 @@ class DynamicEmbedding(TableLayer):
         self,
         output_dim: int | None = None,
         *positional: Any,
-        embeddings_initializer: Any = "uniform",
-        combiner: str | None = None,
+        embeddings_initializer: Initializer = "uniform",
+        combiner: Combiner | None = None,
         padding_id: int | str | None = None,
         default_id: int | str | None = None,
         padding_counts: bool = False,
-        default_row: Any = "zeros",
+        default_row: DefaultRow = "zeros",
         salt: str | None = None,
         column: str | None = None,
         ids: tuple[int, int] | None = None,
-        admission: Any = None,
-        eviction: Any = None,
-        on_evict: Any = None,
-        optimizer: Any = None,
+        admission: Admission | None = None,
+        eviction: Evictions = None,
+        on_evict: OnEvict | None = None,
+        optimizer: OptimizerLike | None = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
         seed: int | Sequence[int] | None = None,
-        devices: Any = None,
+        devices: Sequence[str] | None = None,
         dtype: Any = None,
         name: str | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TableLayerOptions],
     ):
         refuse_sizes(
             "layers.DynamicEmbedding", "output_dim", output_dim, *positional
         )
+        options: dict[str, Any] = {**kwargs}
         for refused, why in _REFUSED.items():
             # None and False are defaults of keras.layers.Embedding.
-            given = kwargs.pop(refused, None)
+            given = options.pop(refused, None)
             if given is not None and given is not False:
                 raise ValueError(f"`{refused}` is not supported: {why}")
-        super().__init__(dtype=dtype, name=name, **kwargs)
+        super().__init__(dtype=dtype, name=name, **options)
         if (output_dim is None) == (table is None):
             raise ValueError(
                 "Pass exactly one of `output_dim` and `table`, got "
                 f"output_dim={output_dim} and table={table!r}."
             )
-        of_table = {
+        of_table: dict[str, Any] = {
             "embeddings_initializer": embeddings_initializer,
             "default_row": default_row,
             "admission": admission,
@@ -256,7 +266,7 @@ class DynamicEmbedding(TableLayer):
         return self.table.output_dim
 
     @property
-    def combiner(self) -> str | None:
+    def combiner(self) -> Combiner | None:
         """The combiner of the rows of a bag, or None."""
         return self.feature.combiner
 

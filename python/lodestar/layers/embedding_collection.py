@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import keras
 import tensorflow as tf
@@ -30,12 +30,16 @@ from lodestar.layers.feature import (
     Feature,
     to_features,
 )
+from lodestar.layers.layer_options import TableLayerOptions
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
+
+if TYPE_CHECKING:
+    from lodestar.layers.feature import FeatureOfTable
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -93,7 +97,7 @@ class EmbeddingCollection(TableLayer):
         plan: Mapping[str, str | Sequence[str]] | None = None,
         dtype: Any = None,
         name: str | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TableLayerOptions],
     ):
         super().__init__(dtype=dtype, name=name, **kwargs)
         read = to_features(features)
@@ -105,15 +109,16 @@ class EmbeddingCollection(TableLayer):
             for key, chosen in self.plan_devices(read, devices, plan).items():
                 if read[key].table is None:
                     read[key] = dataclasses.replace(read[key], devices=chosen)
-        for key, feature in read.items():
-            read[key] = feature.with_table(
-                key if name is None else f"{name}_{key}"
-            )
         # Keras does not track tuples.
-        self._features = tuple(read.items())
+        self._features = tuple(
+            (
+                key,
+                feature.with_table(key if name is None else f"{name}_{key}"),
+            )
+            for key, feature in read.items()
+        )
         tables: list[EmbeddingVariable] = []
         for _, feature in self._features:
-            assert feature.table is not None
             if not any(feature.table is table for table in tables):
                 tables.append(feature.table)
         self._tables = tuple(tables)
@@ -185,7 +190,7 @@ class EmbeddingCollection(TableLayer):
         return device_plan.plan_devices(features, devices, plan)
 
     @property
-    def features(self) -> dict[str, Feature]:
+    def features(self) -> "dict[str, FeatureOfTable]":
         """The features by name, each with its table."""
         return dict(self._features)
 
@@ -200,7 +205,7 @@ class EmbeddingCollection(TableLayer):
         return {
             name: feature.table.devices
             for name, feature in self._features
-            if feature.table is not None and feature.table.devices is not None
+            if feature.table.devices is not None
         }
 
     def call(

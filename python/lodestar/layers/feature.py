@@ -3,16 +3,17 @@
 import dataclasses
 import functools
 import numbers
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_count, check_text, is_integer, is_number
-from lodestar._typing import AnyTensor
+from lodestar._typing import AnyTensor, Combiner, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.initializers import Initializer
 from lodestar.embedding.lookup_arguments import (
     check_bags,
     check_padding_counts,
@@ -60,7 +61,7 @@ class Feature:
     """
 
     table: EmbeddingVariable | None = None
-    combiner: str | None = None
+    combiner: Combiner | None = None
     salt: str | None = None
     padding_id: int | str | None = None
     default_id: int | str | None = None
@@ -70,9 +71,9 @@ class Feature:
     ids: tuple[int, int] | None = None
     padding_counts: bool = False
     output_dim: int | None = None
-    embeddings_initializer: Any = "uniform"
-    optimizer: Any = None
-    devices: Any = None
+    embeddings_initializer: Initializer = "uniform"
+    optimizer: OptimizerLike | None = None
+    devices: Sequence[str] | None = None
     expected_rows: float | None = None
     expected_ids: float | None = None
 
@@ -170,10 +171,10 @@ class Feature:
                 f"because `{name}` has dtype {dtype.name}."
             )
 
-    def with_table(self, name: str) -> "Feature":
+    def with_table(self, name: str) -> "FeatureOfTable":
         """Returns the feature with its table, creating it as `name` if needed."""
         if self.table is not None:
-            return self
+            return cast("FeatureOfTable", self)
         assert self.output_dim is not None
         table = EmbeddingVariable(
             self.output_dim,
@@ -182,7 +183,7 @@ class Feature:
             devices=self.devices,
             name=name,
         )
-        return dataclasses.replace(
+        made = dataclasses.replace(
             self,
             table=table,
             output_dim=None,
@@ -190,6 +191,7 @@ class Feature:
             optimizer=None,
             devices=None,
         )
+        return cast("FeatureOfTable", made)
 
     def own_id(self, value: int | str | None) -> int | None:
         """Returns `value` as an id before salting, hashing a string."""
@@ -243,6 +245,15 @@ class Feature:
         if rank < 2:
             return ids
         return ids[(*[slice(None)] * (rank - 1), slice(self.max_length))]
+
+
+if TYPE_CHECKING:
+
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class FeatureOfTable(Feature):
+        """The result of `with_table`."""
+
+        table: EmbeddingVariable
 
 
 @functools.lru_cache(maxsize=1024)

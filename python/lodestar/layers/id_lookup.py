@@ -1,13 +1,13 @@
 """Keras layer that maps keys to ids."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _bases, _private
 from lodestar._checks import (
     after,
     assert_true,
@@ -18,6 +18,7 @@ from lodestar._checks import (
 from lodestar._typing import Shape, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
+from lodestar.layers.layer_options import LayerOptions
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import scope_for
 from lodestar.lookup import IdTable, string_arrays
@@ -25,10 +26,11 @@ from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 from lodestar.ops.input_casts import check_casts
 
-_OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
+OutputMode: TypeAlias = Literal["int", "one_hot", "multi_hot", "count"]
+VocabularyDtype: TypeAlias = Literal["string", "int64"]
 
 
-def _dtype_of(vocabulary: Any) -> str:
+def _dtype_of(vocabulary: Any) -> VocabularyDtype:
     """Returns "int64" if the keys are integers, else "string"."""
     if vocabulary is None or isinstance(vocabulary, str):
         return "string"
@@ -57,7 +59,7 @@ def _as_keys(tokens: TensorLike, dtype: str) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class IdLookup(keras.layers.Layer):
+class IdLookup(_bases.Layer):
     """Maps strings or integers to ids by a vocabulary, or back.
 
     Ids are numbered as in `keras.layers.StringLookup` and `IntegerLookup`: the
@@ -111,19 +113,19 @@ class IdLookup(keras.layers.Layer):
         mask_token: str | bytes | int | None = None,
         oov_token: str | bytes | int | None = None,
         *,
-        vocabulary_dtype: str | None = None,
+        vocabulary_dtype: VocabularyDtype | None = None,
         invert: bool = False,
-        output_mode: str = "int",
+        output_mode: OutputMode = "int",
         max_tokens: int | None = None,
         pad_to_max_tokens: bool = False,
         sparse: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ):
-        vocabulary_size = kwargs.pop("vocabulary_size", None)
-        kwargs.setdefault("autocast", False)
-        super().__init__(**kwargs)
+        options: dict[str, Any] = {"autocast": False, **kwargs}
+        vocabulary_size = options.pop("vocabulary_size", None)
+        super().__init__(**options)
         check_count("num_oov_indices", num_oov_indices, 0)
-        check_choice("output_mode", output_mode, _OUTPUT_MODES)
+        check_choice("output_mode", output_mode, get_args(OutputMode))
         if invert and output_mode != "int":
             raise ValueError("`invert` needs `output_mode='int'`.")
         if sparse and output_mode == "int":
@@ -134,14 +136,13 @@ class IdLookup(keras.layers.Layer):
             check_count("max_tokens", max_tokens, 2)
         if pad_to_max_tokens and max_tokens is None:
             raise ValueError("`pad_to_max_tokens` needs `max_tokens`.")
-        if vocabulary_dtype is None:
-            vocabulary_dtype = _dtype_of(vocabulary)
-        check_choice("vocabulary_dtype", vocabulary_dtype, ("string", "int64"))
+        dtype = vocabulary_dtype or _dtype_of(vocabulary)
+        check_choice("vocabulary_dtype", dtype, get_args(VocabularyDtype))
         self.num_oov_indices = int(num_oov_indices)
         self.mask_token = mask_token
-        default_oov = "[UNK]" if vocabulary_dtype == "string" else -1
+        default_oov = "[UNK]" if dtype == "string" else -1
         self.oov_token = default_oov if oov_token is None else oov_token
-        self.vocabulary_dtype = vocabulary_dtype
+        self.vocabulary_dtype = dtype
         self.invert = bool(invert)
         self.output_mode = output_mode
         self.max_tokens = max_tokens
@@ -152,11 +153,11 @@ class IdLookup(keras.layers.Layer):
         # Length of encoded rows, once it has been used; None before that.
         self._row_size = vocabulary_size
         # Maps keys, including the mask token, to the ids that call() returns.
-        self._table = IdTable([], key_dtype=vocabulary_dtype, name=self.name)
+        self._table = IdTable([], key_dtype=dtype, name=self.name)
         self._keys: tf.Variable = None  # unless `invert`
         if self.invert:
             self._keys = tf.Variable(
-                tf.zeros([0], vocabulary_dtype), shape=[None], trainable=False
+                tf.zeros([0], dtype), shape=[None], trainable=False
             )
         self.built = True
         if vocabulary is not None:

@@ -1,13 +1,14 @@
 """SequenceConv: convolution along sequences as a Keras layer."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import tensorflow as tf
 
-from lodestar import sequence
+from lodestar import _bases, sequence
 from lodestar._checks import check_count
 from lodestar._typing import Shape
+from lodestar.layers.layer_options import LayerOptions
 from lodestar.ops import symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -29,7 +30,7 @@ _SERIALIZED = {
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class SequenceConv(keras.layers.Layer):
+class SequenceConv(_bases.Layer):
     """Convolves each innermost sequence of a ragged input.
 
     Row i of the output is `activation(window @ kernel + bias)`, where the window
@@ -85,16 +86,17 @@ class SequenceConv(keras.layers.Layer):
         bias_constraint: Any = None,
         padding_trainable: bool = False,
         padding_initializer: Any = "zeros",
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ):
-        if kwargs.get("activity_regularizer") is not None:
+        options: dict[str, Any] = {**kwargs}
+        if options.get("activity_regularizer") is not None:
             raise ValueError(
                 "SequenceConv does not support `activity_regularizer`, because "
                 "Keras cannot compute one for ragged outputs."
             )
         # A cast by Keras would make a symbolic ragged input dense.
-        kwargs.pop("autocast", None)
-        super().__init__(autocast=False, **kwargs)
+        options.pop("autocast", None)
+        super().__init__(autocast=False, **options)
         self.supports_jit = False
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
             check_count(name, size)

@@ -5,11 +5,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import after, assert_true, check_count, check_flag
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class BatchAUC(keras.metrics.Metric):
+class BatchAUC(_bases.Metric):
     """The mean area under the ROC curve (AUC) over batches, or that of recent batches.
 
     Scores are only compared within their batch, so scores of different model weights do

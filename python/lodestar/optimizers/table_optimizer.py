@@ -4,12 +4,12 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _bases, _private
 from lodestar._checks import check_choice
 from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.devices import first_gpu
@@ -27,7 +27,8 @@ from lodestar.optimizers.table_updates import (
 )
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
-_NONFINITE = ("raise", "skip", "pass")
+# What optimizers do with NaN and infinity in a gradient.
+Nonfinite: TypeAlias = Literal["raise", "skip", "pass"]
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
 
@@ -105,15 +106,13 @@ def _warn_of_lost_rows(
         )
 
 
-def check_nonfinite(nonfinite: str) -> str:
+def check_nonfinite(nonfinite: Nonfinite) -> Nonfinite:
     """Returns `nonfinite`, or raises ValueError if it is invalid."""
-    check_choice("nonfinite", nonfinite, _NONFINITE)
+    check_choice("nonfinite", nonfinite, get_args(Nonfinite))
     return nonfinite
 
 
-class TableOptimizer(
-    _private.CheckpointedOptimizer, keras.optimizers.Optimizer
-):
+class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
     """Mixin that makes a Keras optimizer train tables.
 
     It must precede the Keras class: `class Adagrad(TableOptimizer,
@@ -125,11 +124,13 @@ class TableOptimizer(
 
     trains_tables = True
 
-    def __init__(self, *args: Any, nonfinite: str = "raise", **kwargs: Any):
+    def __init__(
+        self, *args: Any, nonfinite: Nonfinite = "raise", **kwargs: Any
+    ):
         super().__init__(*args, **kwargs)
         self.start(nonfinite)
 
-    def start(self, nonfinite: str) -> None:
+    def start(self, nonfinite: Nonfinite) -> None:
         """Adds state for tables to an initialized Keras optimizer."""
         self.nonfinite = check_nonfinite(nonfinite)
         self._tables = _Tables()

@@ -11,7 +11,7 @@ from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.data.schema import Column, Schema, label_columns
-from lodestar.data.schema.column import DTYPES
+from lodestar.data.schema.column import DTYPES, Dtype
 
 _PACKAGE = "lodestar.data_feed"
 # Fields in the order of Paddle's field numbers; see `text_proto.message_class`.
@@ -198,13 +198,14 @@ def check_expressible(column: Column) -> None:
         )
 
 
-def _type(slot: Any) -> str:
+def _type(slot: Any) -> Dtype:
     if slot.type not in DTYPES:
         raise ValueError(
             f"Column {slot.name!r}: the type must be one of {DTYPES}, got "
             f"{slot.type!r}."
         )
-    return slot.type
+    dtype: Dtype = slot.type
+    return dtype
 
 
 def _command(text: str) -> list[str] | None:

@@ -17,12 +17,16 @@ from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import (
     FoundTables,
+    HasTables,
     find_tables,
     tables_of_optimizer,
 )
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.manifest import Manifest
 from lodestar.snapshot.restoring import (
+    OnExtra,
+    OnMissing,
+    OptimizerSlots,
     Plan,
     Read,
     RestoreOptions,
@@ -193,15 +197,15 @@ def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
 
 def restore(
     path: StrPath,
-    model: Any,
+    model: HasTables,
     step: int | None = None,
     *,
     version: int | None = None,
     iterator: Any = None,
     rename: Mapping[str, str] | None = None,
-    on_missing: str = "error",
-    on_extra: str = "error",
-    optimizer_slots: str = "require",
+    on_missing: OnMissing = "error",
+    on_extra: OnExtra = "error",
+    optimizer_slots: OptimizerSlots = "require",
 ) -> RestoreReport:
     """Restores the content of a model or of tables from a snapshot.
 

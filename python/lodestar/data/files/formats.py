@@ -59,7 +59,7 @@ class Format:
 _RAW = ("layout", "key_type", "nnz_per_slot")
 _TEXT = (*INFERRED, *TEXT_OPTIONS)
 
-FORMATS = {
+FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format(
@@ -98,12 +98,6 @@ FORMATS = {
             listed=True,
         ),
         Format(
-            "arrow",
-            (".arrow", ".feather", ".ipc"),
-            _no_writer,
-            reads=INFERRED,
-        ),
-        Format(
             "tfrecord",
             (".tfrecord", ".tfrecords"),
             ExampleWriter,
@@ -122,6 +116,12 @@ FORMATS = {
             functools.partial(CsvWriter, delimiter="\t"),
             reads=_TEXT,
             writes=("delimiter",),
+        ),
+        Format(
+            "arrow",
+            (".arrow", ".feather", ".ipc"),
+            _no_writer,
+            reads=INFERRED,
         ),
         Format(
             "jsonl",
