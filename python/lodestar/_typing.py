@@ -76,8 +76,12 @@ class Configurable(Protocol):
 # What `keras.optimizers.get` takes.
 OptimizerLike: TypeAlias = str | Mapping[str, Any] | Optimizer
 
-# A dense, ragged or sparse tensor.
+# A dense, ragged or sparse tensor, and what is converted to one, such as ids.
 AnyTensor: TypeAlias = tf.Tensor | tf.RaggedTensor | tf.SparseTensor
+AnyTensorLike: TypeAlias = AnyTensor | npt.ArrayLike
+
+# Input of `tf.as_dtype`.
+DTypeLike: TypeAlias = tf.DType | npt.DTypeLike
 
 # Gradients of the inputs of an op, or None.
 Grads: TypeAlias = tuple[tf.Tensor | tf.IndexedSlices | None, ...]

@@ -88,7 +88,7 @@ class Snapshot(_bases.Callback):
         every_n_steps: Every = "epoch",
         deltas_per_full: int = 10,
         keep: int | None = None,
-        iterator: Any = None,
+        iterator: ResumableDataset | tf.data.Iterator | None = None,
         metadata: Mapping[str, Any]
         | Callable[[], Mapping[str, Any]]
         | None = None,

@@ -1,6 +1,7 @@
 """SequenceConv: convolution along sequences as a Keras layer."""
 
-from typing import Any, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, Unpack
 
 import keras
 import tensorflow as tf
@@ -27,6 +28,10 @@ _SERIALIZED = {
     "bias_constraint": keras.constraints,
     "padding_initializer": keras.initializers,
 }
+
+
+# What Keras makes initializers, regularizers and constraints from.
+KerasLike: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -76,16 +81,16 @@ class SequenceConv(_bases.Layer):
         filters: int,
         kernel_size: int = 3,
         start: int | None = None,
-        activation: Any = None,
+        activation: str | Callable[..., Any] | None = None,
         use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        bias_constraint: Any = None,
+        kernel_initializer: KerasLike = "glorot_uniform",
+        bias_initializer: KerasLike = "zeros",
+        kernel_regularizer: KerasLike | None = None,
+        bias_regularizer: KerasLike | None = None,
+        kernel_constraint: KerasLike | None = None,
+        bias_constraint: KerasLike | None = None,
         padding_trainable: bool = False,
-        padding_initializer: Any = "zeros",
+        padding_initializer: KerasLike = "zeros",
         **kwargs: Unpack[LayerOptions],
     ):
         options: dict[str, Any] = {**kwargs}

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from lodestar import _bases
 from lodestar._checks import after, assert_true, check_count, check_flag
+from lodestar._typing import DTypeLike, TensorLike
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -45,7 +46,7 @@ class BatchAUC(_bases.Metric):
     def __init__(
         self,
         name: str = "batch_auc",
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         *,
         from_softmax: bool = False,
         slide_steps: int | None = None,
@@ -71,7 +72,10 @@ class BatchAUC(_bases.Metric):
         )
 
     def update_state(
-        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
     ) -> None:
         """Adds a batch.
 

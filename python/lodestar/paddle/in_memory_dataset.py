@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,7 @@ from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import (
+    ReadArguments,
     as_paths,
     check_shard,
     epochs,
@@ -89,7 +90,7 @@ class InMemoryDataset:
         parse_logkey: bool = False,
         num_queues: int = 1,
         drop_zeros: bool = True,
-        **options: Any,
+        **options: Unpack[ReadArguments],
     ):
         """Creates an empty memory.
 

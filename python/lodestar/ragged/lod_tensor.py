@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lodestar import _bases
 from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_count
-from lodestar._typing import TensorLike
+from lodestar._typing import DTypeLike, TensorLike
 from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import (
@@ -279,7 +279,10 @@ class LoDTensor(_bases.ExtensionType):
 
     @classmethod
     def from_nested_lists(
-        cls, rows: Any, dtype: Any = None, num_levels: int | None = None
+        cls,
+        rows: Any,
+        dtype: DTypeLike | None = None,
+        num_levels: int | None = None,
     ) -> "LoDTensor":
         """Creates a LoDTensor from nested Python lists, tuples or NumPy arrays.
 
