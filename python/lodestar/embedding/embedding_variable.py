@@ -10,7 +10,7 @@ from lodestar import _private
 from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
 from lodestar._resource import gpu_in_scope
-from lodestar._typing import Combiner, OptimizerLike
+from lodestar._typing import AnyTensor, AnyTensorLike, Combiner, OptimizerLike
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import eviction as eviction_lib
 from lodestar.embedding import ids as ids_lib
@@ -310,7 +310,7 @@ class EmbeddingVariable(TableVariable):
         """
         return self._parts[0].call(gen_ops.lodestar_embedding_step)
 
-    def set_step(self, step: Any) -> None:
+    def set_step(self, step: AnyTensorLike | None) -> None:
         """Sets `step`, such as to a day or a Unix time, the unit of ages.
 
         Applying gradients no longer advances the step. Saved with the table.
@@ -326,9 +326,9 @@ class EmbeddingVariable(TableVariable):
 
     def lookup(
         self,
-        ids: Any,
+        ids: AnyTensorLike,
         training: bool | None = None,
-        weights: Any = None,
+        weights: AnyTensorLike | None = None,
         combiner: Combiner | None = None,
         grow: bool = True,
         count: bool = True,
@@ -440,7 +440,7 @@ class EmbeddingVariable(TableVariable):
             hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing
 
-    def find(self, ids: Any) -> tuple[Any, Any]:
+    def find(self, ids: AnyTensorLike) -> tuple[AnyTensor, AnyTensor]:
         """Reads rows without writing anything.
 
         Args:
@@ -477,7 +477,7 @@ class EmbeddingVariable(TableVariable):
             ),
         )
 
-    def insert_or_assign(self, ids: Any, rows: Any) -> None:
+    def insert_or_assign(self, ids: AnyTensorLike, rows: AnyTensorLike) -> None:
         """Sets the rows of `ids`, adding missing ones.
 
         If an id is repeated, its last row wins. Optimizer slots and frequencies are
@@ -499,7 +499,7 @@ class EmbeddingVariable(TableVariable):
             gen_ops.lodestar_embedding_insert_or_assign, of_parts=divided
         )
 
-    def remove(self, ids: Any) -> tf.Tensor:
+    def remove(self, ids: AnyTensorLike) -> tf.Tensor:
         """Removes the rows of dense `ids` and returns how many existed."""
         divided = [ids_lib.to_dense_int64(ids, "remove")]
         if self.devices is not None:
@@ -597,7 +597,7 @@ class EmbeddingVariable(TableVariable):
         """
         return tf.add_n(self._each(gen_ops.lodestar_embedding_compact))
 
-    def frequency(self, ids: Any) -> Any:
+    def frequency(self, ids: AnyTensorLike) -> AnyTensor:
         """Returns the int64 frequency of each id, 0 without a row.
 
         Counts the steps that used the id, or its occurrences under
@@ -627,7 +627,7 @@ class EmbeddingVariable(TableVariable):
         ]
         return stats_lib.by_name(self.devices, of_parts)
 
-    def inspect(self, ids: Any) -> InspectedIds:
+    def inspect(self, ids: AnyTensorLike) -> InspectedIds:
         """Returns everything the table holds for some ids; eager only. Changes nothing.
 
         Args:
