@@ -61,6 +61,26 @@ class Tower(keras.layers.Layer):
         return tf.nn.relu(self.embedding(ids))
 
 
+class Ranker(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = Tower()
+
+    def call(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        return self.tower(ids)
+
+
+class SignSGD(keras.optimizers.Optimizer):
+    def update_step(self, gradient: Any, variable: Any, rate: Any) -> None:
+        self.assign_sub(variable, keras.ops.sign(gradient) * rate)
+
+
+class Printer(Evict):
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        print(self.model.name)
+
+
 class Weighted(DynamicEmbedding):
     def build(self, input_shape: Any) -> None:
         self.scale = self.add_weight((), "ones", name="scale")
@@ -162,6 +182,9 @@ def training(model: keras.Model, data: tf.data.Dataset) -> None:
         ],
     )
     print(history.history["loss"])
+    lodestar.train.fit(Ranker(), data, callbacks=[Printer()], verbose=0)
+    lodestar.EmbeddingVariable(8, optimizer=SignSGD(0.1))
+    lodestar.optimizers.wrap(SignSGD(0.1))
     snapshots.restore(model, on_missing="init")
     print(lodestar.train.evaluate(model, data, steps=9)["loss"] + 1)
     metric = lodestar.metrics.BatchAUC(slide_steps=20)
@@ -228,7 +251,7 @@ def sequences(x: LoDTensor, ids: tf.RaggedTensor) -> None:
     print(LoDTensor([1, 2], [[0, 2]]).to_padded()[0].shape)
 
 
-def lookups(words: tf.Tensor) -> None:
+def lookups_and_other_tools(words: tf.Tensor) -> None:
     table = IdTable.from_file("words.txt", 1)
     assert_type(table, IdTable)
     print(table.lookup(np.array(["a"])), table.size(), table.resource_handle)
@@ -237,3 +260,7 @@ def lookups(words: tf.Tensor) -> None:
         print(cluster.resolver)
     open_dataset("a", "b", format="norm", key_type="int64", check="none")
     open_dataset("a", "b", format="raw", layout="int", nnz_per_slot=[1, 2])
+    slots = lodestar.hugectr.from_csr([0, 1], [7], order="slot_major")
+    print(lodestar.hugectr.to_csr(slots)[0].shape)
+    lodestar.paddle.InMemoryDataset("b", 8, on_error="skip").release()
+    lodestar.paddle.SelectedRows([1], [[2.0]], 3).to_dense()

@@ -122,10 +122,14 @@ def sequences(x: LoDTensor, ids: tf.RaggedTensor) -> None:
     LoDTensor([1, 2], lods=[[0, 2]])  # mistake
 
 
-def lookups(words: tf.Tensor) -> None:
+def lookups_and_other_tools(words: tf.Tensor) -> None:
     table = lodestar.lookup.IdTable(["a", "b"], num_oov_bucket=1)  # mistake
     table.find(words)  # mistake
     lodestar.testing.LocalCluster(ps="2")  # mistake
     open_dataset("a", "b", format="norm", key_type="int")  # mistake
     open_dataset("a", "b", format="multislot", mode="memory")  # mistake
     open_dataset("a", "b", format="raw", layout="ints")  # mistake
+    lodestar.hugectr.from_csr([0, 1], [7], order="slots")  # mistake
+    lodestar.paddle.InMemoryDataset("b", 8, on_error="ignore")  # mistake
+    lodestar.paddle.InMemoryDataset("b", 8, prefech=2)  # mistake
+    lodestar.paddle.SelectedRows([1], [[2.0]], 3).to_tensor()  # mistake

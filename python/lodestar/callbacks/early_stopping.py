@@ -92,13 +92,15 @@ class EarlyStopping(_bases.EarlyStopping):
         self.keeper: Any = None
         self.kept: int | None = None  # Version, or 0 while it is being written.
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Removes the best epoch of an earlier training."""
         super().on_train_begin(logs)
         self.kept = None
         self._remove()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Keeps the epoch if it is the best so far."""
         super().on_epoch_end(epoch, logs)
         is_best = self.best is not None and self.best_epoch == epoch
@@ -109,7 +111,7 @@ class EarlyStopping(_bases.EarlyStopping):
         else:
             self.keeper.keep_best(self)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the best epoch."""
         super().on_train_end(logs)
         keeper, manager = self.keeper, self._manager

@@ -51,7 +51,7 @@ class Evict(Periodic):
         self._policy = policy
         self._on_evict = on_evict
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that there is something to evict."""
         tables = children(self.model, EmbeddingVariable)
         if not tables:
@@ -74,7 +74,9 @@ class Evict(Periodic):
             if ids.shape[0]:
                 self._on_evict(table, ids.numpy(), rows.numpy())
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Evicts rows if `every` is `"epoch"`."""
         if self.by_epoch:
             self.on_batches()

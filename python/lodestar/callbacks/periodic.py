@@ -35,10 +35,14 @@ class Periodic(_bases.Callback):
         """Acts after the last of `every` batches."""
         raise NotImplementedError
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._first_batch = batch
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         before = self.batches
         steps = (self.params or {}).get("steps")
         last = batch if steps is None else min(batch, steps - 1)

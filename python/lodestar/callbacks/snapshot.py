@@ -225,13 +225,17 @@ class Snapshot(_bases.Callback):
         self._fresh = self._stopped = False
         return report
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
         self._first_batch = 0
         self._fresh = False
         self._stopped = False
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Takes a snapshot if one is due."""
         # With steps_per_execution a call is several steps.
         self._steps += batch - self._place["batch"]
@@ -249,7 +253,9 @@ class Snapshot(_bases.Callback):
         elif self._due:
             self._take_if_free()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Takes a snapshot if one is due or the epoch is the best."""
         if (
             not self._stopped
@@ -275,7 +281,7 @@ class Snapshot(_bases.Callback):
         elif self._due:
             self._take_if_free()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Takes the last snapshot and waits for it."""
         self._collect()
         if self._unsaved:

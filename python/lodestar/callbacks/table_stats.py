@@ -72,7 +72,7 @@ class TableStats(Periodic):
         self._logs = logs if logs == "all" else list(logs)
         self._writer: tf.summary.SummaryWriter | None = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks `logs` and opens the event file."""
         numbers = model_stats(self.model)
         for name in self._logs if numbers and self._logs != "all" else ():
@@ -108,7 +108,7 @@ class TableStats(Periodic):
             ):
                 logs[name] = value
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -107,7 +107,9 @@ class TensorBoard(_bases.TensorBoard):
                 text = file.read().decode(errors="replace")
             self._labels[name] = text.splitlines()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Writes histograms, images and the projector's files if due."""
         super().on_epoch_end(epoch, logs)
         if self.histogram_freq and epoch % self.histogram_freq == 0:
@@ -115,7 +117,7 @@ class TensorBoard(_bases.TensorBoard):
         if self._projector_freq and epoch % self._projector_freq == 0:
             self._write_projector()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_end(logs)
         if self._tables_writer is not None:
             self._tables_writer.close()

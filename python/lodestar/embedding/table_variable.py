@@ -4,7 +4,7 @@ import copy
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import keras
@@ -531,13 +531,13 @@ class TableVariable(SavedState, _private.Variable):
         """The store of `keep_in`, which is gone when the file is complete."""
         return self._file
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes the table to a Keras file."""
         if not self.is_known_to(store):
             self.keep_in(store)
             table_store.save_table(self, store)
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads what `save_own_variables` wrote."""
         if table_store.holds_table(store) or not self.is_known_to(store):
             table_store.load_table(self, store)

@@ -305,7 +305,9 @@ class DynamicEmbedding(TableLayer):
         )
         self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
 
-    def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
+    def compute_output_shape(
+        self, ids_shape: Sequence[int | None]
+    ) -> tuple[int | None, ...]:
         """Returns the shape of the output."""
         shape = tuple(ids_shape)
         if self.combiner is not None:

@@ -447,7 +447,7 @@ class EmbeddingCollection(TableLayer):
             table.trainable = original.trainable
         return copied
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads the tables; ValueError if the file has more of them."""
         count = len(self._tables)
         if table_store.holds_table(store, f"table_{count}_"):

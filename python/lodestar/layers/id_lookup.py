@@ -1,6 +1,6 @@
 """Keras layer that maps keys to ids."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
 import keras
@@ -426,7 +426,7 @@ class IdLookup(_bases.Layer):
         mask = self._one_key(self.mask_token)[0]
         return tf.where(tf.equal(ids, 0), mask, found)
 
-    def compute_output_shape(self, input_shape: Any) -> Shape:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> Shape:
         """Returns the input's shape, plus the axis of encoded rows."""
         input_shape = tuple(input_shape)
         if self.output_mode == "int":
@@ -459,7 +459,7 @@ class IdLookup(_bases.Layer):
             self.compute_output_shape(inputs.shape), dtype=dtype, **options
         )
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Saves the vocabulary; strings as their bytes and lengths."""
         keys = self._exported_keys().numpy()
         if self.vocabulary_dtype == "int64":
@@ -467,7 +467,7 @@ class IdLookup(_bases.Layer):
             return
         store["vocabulary"], store["lengths"] = string_arrays.to_arrays(keys)
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads the output of `save_own_variables`.
 
         Raises:

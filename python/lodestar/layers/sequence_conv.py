@@ -1,6 +1,6 @@
 """SequenceConv: convolution along sequences as a Keras layer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, Unpack
 
 import keras
@@ -128,7 +128,7 @@ class SequenceConv(_bases.Layer):
         outputs = super().__call__(inputs.to_ragged(), *args, **kwargs)
         return LoDTensor(outputs.flat_values, outputs.nested_row_splits)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         self._check_rows(input_shape)
         self.kernel = self.add_weight(
             name="kernel",
@@ -173,7 +173,7 @@ class SequenceConv(_bases.Layer):
         rows, splits = nesting.flatten("input", convolved)
         return nesting.pack_like(convolved, self.activation(rows), splits)
 
-    def compute_output_shape(self, input_shape: Any) -> Shape:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> Shape:
         """Returns the input's shape with `filters` as its last dimension."""
         self._check_rows(input_shape)
         return (*input_shape[:-1], self.filters)

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
@@ -72,7 +72,7 @@ class TableLayer(_bases.Layer):
         for table in self.tables_by_prefix().values():
             table.trainable = value
 
-    def set_weights(self, weights: Any) -> None:
+    def set_weights(self, weights: Any) -> NoReturn:
         """Raises RuntimeError, because arrays have no ids."""
         raise RuntimeError(
             f"set_weights cannot set the rows of the layer '{self.name}': a "

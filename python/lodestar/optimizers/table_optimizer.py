@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
@@ -494,7 +494,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
                 nadams[owner].u_product.assign(product)
         return applied
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes `variables` and the accumulated gradients of tables.
 
         Warns of tables that no layer writes to the same file.
@@ -513,7 +513,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
         for i, member in enumerate(self._gradient_sums.members):
             table_store.save_table(member.sums, store, _SUM.format(i))
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         own = {k: store[k] for k in store.keys() if k.isdigit()}
         super().load_own_variables(own)
         sums = [member.sums for member in self._gradient_sums.members]
