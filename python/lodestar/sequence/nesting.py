@@ -1,7 +1,7 @@
 """Conversion between nested inputs, and rows with the splits of their levels."""
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -37,6 +37,61 @@ def rows_of_units(
     if level + 1 == len(splits):
         return splits[level], level
     return lod_ops.lod_to_absolute(splits)[level], level
+
+
+def move_units(
+    nested: Sequence[tuple[tf.Tensor, tuple[tf.Tensor, ...]]],
+    level: int,
+    move: Callable[[list[tf.Tensor]], tuple[tf.Tensor, tf.Tensor]],
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    """Moves units of the level below `level`, or rows if that is the last.
+
+    Units move with their rows and levels.
+
+    Args:
+        nested: Rows and splits of one or more inputs with as many levels.
+        level: A level, or -1 for the last.
+        move: Called with the rows of each input, or with the numbers of its
+            units from the first input to the last. Returns those of the result,
+            and the splits of `level`.
+
+    Returns:
+        The rows and splits of the result; the levels above are those of the
+        first input.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    lods = [splits for _, splits in nested]
+    level = check_level("level", level, len(lods[0]))
+    if level + 1 == len(lods[0]):
+        rows, moved = move([rows for rows, _ in nested])
+        return rows, (*lods[0][:level], moved)
+    units, numbers, count = [], [], tf.constant(0, tf.int64)
+    for rows, splits in nested:
+        # The first check is of all splits.
+        checks = [
+            lod_ops.lod_to_absolute(splits),
+            tf.debugging.assert_equal(
+                splits[-1][-1],
+                tf.shape(rows, tf.int64)[0],
+                "the last level must end at the number of rows",
+            ),
+        ]
+        rows = after(checks, rows)
+        below = tf.RaggedTensor.from_nested_row_splits(
+            rows, splits[level + 1 :], validate=False
+        )
+        units.append(below)
+        numbers.append(tf.range(count, count + below.nrows()))
+        count += below.nrows()
+    order, moved = move(numbers)
+    ordered = tf.gather(tf.concat(units, 0), order)
+    return ordered.flat_values, (
+        *lods[0][:level],
+        moved,
+        *ordered.nested_row_splits,
+    )
 
 
 def flatten(
