@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import after
 from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ragged import LoDTensor
@@ -94,6 +95,29 @@ def move_units(
     )
 
 
+def how_to_get_ragged(x: Any) -> str:
+    """Returns advice for a dense tensor or KerasTensor in place of a ragged one."""
+    maker = _private.maker_from_ragged(x)
+    if maker is None:
+        return (
+            "Declare an input of a Keras model with keras.Input(..., "
+            "ragged=True), pass such inputs to clone_model as `input_tensors`, "
+            "and export the model with lodestar.export.save."
+        )
+    kind = type(maker)
+    made = f"'{maker.name}' ({kind.__name__}) made it from a ragged tensor."
+    if kind.__module__.startswith("lodestar."):
+        return (
+            f"{made} Pass ragged rows, such as those of a DynamicEmbedding "
+            "without `combiner`, or of lodestar.sequence.unpad."
+        )
+    return (
+        f"{made} Layers and operations of Keras, such as Dense, Activation, "
+        "Dropout, LayerNormalization and `+`, return dense tensors. Call them "
+        "after pooling, or between lodestar.sequence.pad and unpad."
+    )
+
+
 def flatten(
     name: str, x: Any, dtypes: Sequence[tf.DType] | None = None
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
@@ -114,9 +138,7 @@ def flatten(
             found = f"a dense tensor of shape {x.shape}"
         raise TypeError(
             f"`{name}` must be a RaggedTensor or LoDTensor, got {found}. "
-            "Declare an input of a Keras model with keras.Input(..., "
-            "ragged=True), pass such inputs to clone_model as `input_tensors`, "
-            "and export the model with lodestar.export.save."
+            f"{how_to_get_ragged(x)}"
         )
     return nested(name, rows, splits, dtypes)
 
