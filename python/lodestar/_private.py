@@ -508,7 +508,7 @@ def maker_from_ragged(tensor: Any) -> keras.Operation | None:
     """
     todo = [tensor]
     # Each tensor once: the paths of a graph grow exponentially.
-    seen = set()
+    seen: set[int] = set()
     while todo:
         made = todo.pop(0)
         given = _inputs_of(made)
