@@ -65,7 +65,9 @@ def test_pages_have_no_python_that_is_not_run():
 
 def test_the_readme_shows_its_output(run, capsys):
     run("README.md")
-    (shown,) = re.findall(r"^```text\n(.*?)^```", _PAGES["README.md"], re.M | re.S)
+    (shown,) = re.findall(
+        r"^```text\n(.*?)^```", _PAGES["README.md"], re.M | re.S
+    )
     assert capsys.readouterr().out == shown
 
 
