@@ -31,9 +31,8 @@ def read(monkeypatch):
     table = lodestar.lookup.IdTable(["x", "yy"])
     loaded = tf.Module()
     loaded.id_tables = {"words": table}
-    served = ServedIdTables(
-        loaded, {"id_tables": [{"key": "words", "key_dtype": "string"}]}
-    )
+    entry = {"key": "words", "key_dtype": "string", "mask_token": False}
+    served = ServedIdTables(loaded, {"id_tables": [entry]})
 
     def read(arrays, name="words"):
         named = {f"{name}/{part}": array for part, array in arrays.items()}
