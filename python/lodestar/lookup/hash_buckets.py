@@ -59,13 +59,13 @@ class IdTableWithHashBuckets(tf.Module):
     (`lodestar.layers.IdLookup` numbers OOV keys first, as Keras does, unless
     `oov_ids="last"`.)
 
-    The result is that of `tf.lookup.StaticVocabularyTable`, bit for bit. Only a
+    The ids equal those of `tf.lookup.StaticVocabularyTable`, bit for bit. Only a
     key whose id is the table's `default_value` differs: it is found here, but
     hashed there. An integer is hashed as its decimal string, and a uint64 as the
     int64 of the same bits.
 
-    It has no content except that of `table`, with which it is saved and restored.
-    The handle works with `tf.raw_ops.LookupTable*`, which do not hash.
+    Checkpoints and SavedModels hold the content of `table`. The handle works with
+    `tf.raw_ops.LookupTable*`, which do not hash.
 
     Args:
         table: An IdTable that is not mutable, because bucket ids would move as it
@@ -77,15 +77,15 @@ class IdTableWithHashBuckets(tf.Module):
             nobody can choose keys that share a bucket. "legacy" is
             `tf.strings.to_hash_bucket` (MurmurHash), for ids of old models.
         hasher_key: A pair of 64-bit integers, the secret key of "strong".
-        key_dtype: String or an integer dtype, if `table` is None. Otherwise that
-            of `table`.
-        name: A name, which need not be unique. Defaults to that of `table`.
+        key_dtype: String or an integer dtype. Defaults to the dtype of the keys
+            of `table`, and is required if `table` is None.
+        name: A name, which need not be unique. Defaults to `table.name`.
 
     Raises:
         TypeError: `table` is neither an IdTable nor None.
         ValueError: `table` is mutable, `num_oov_buckets` is out of range,
-            `hasher_key` does not match `hasher`, or `key_dtype` is missing or not
-            that of `table`.
+            `hasher_key` does not match `hasher`, or `key_dtype` is missing or
+            differs from `table.key_dtype`.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ def index_table_from_tensor(
         default_value: The id of missing keys if there are no buckets.
         hasher: The hash of missing keys; see IdTableWithHashBuckets.
         hasher_key: The key of `hasher="strong"`.
-        dtype: Dtype of keys. Defaults to that of `vocabulary_list`.
+        dtype: Dtype of keys. Defaults to the dtype of `vocabulary_list`.
         name: A name, which need not be unique.
 
     Returns:

@@ -30,7 +30,7 @@ class IdTable(SavedResource):
     [1, -1]
 
     A missing key has the id `default_value`. `IdTableWithHashBuckets` hashes
-    missing keys to ids after those of the keys.
+    missing keys to ids that follow the last key's.
 
     The handle works with `tf.raw_ops.LookupTable*`. Checkpoints and SavedModels
     hold the content. A mutable table is thread-safe. A table of integer keys
@@ -224,7 +224,7 @@ class IdTable(SavedResource):
 
         Args:
             keys: A dense tensor of any rank, a RaggedTensor or a SparseTensor.
-            default_value: The id of missing keys. Defaults to that of the table.
+            default_value: The id of missing keys. Defaults to the table's.
             name: Name scope of the ops.
 
         Returns:
