@@ -366,7 +366,7 @@ class IdTable(SavedResource):
 
     def size(self) -> tf.Tensor:
         """Returns the number of keys, an int64 scalar."""
-        return id_table_ops.size(self.resource_handle)
+        return gen_ops.lodestar_id_table_size(handle=self.resource_handle)
 
     def memory_used(self) -> tf.Tensor:
         """Returns the bytes of the keys and ids, an int64 scalar.
@@ -386,6 +386,6 @@ def describe_keys(table: IdTable) -> str:
         return dtype
     try:
         with _private.eager_mode():
-            return f"keys={int(id_table_ops.size(handle))} {dtype}"
+            return f"keys={int(table.size())} {dtype}"
     except tf.errors.OpError:  # The server of the table has ended.
         return dtype

@@ -89,7 +89,7 @@ class Tables(keras.Model):
         self.dense = keras.layers.Dense(2)
 
     def call(self, words):
-        ids = self.table.lookup(words) + self.table.lookup(words, -1)
+        ids = self.table.lookup(words) + self.table.table.lookup(words)
         ids += lodestar.hash_ids(words) % 7
         return self.dense(tf.cast(ids, tf.float32))
 
