@@ -51,7 +51,7 @@ class IdTableWithHashBuckets(tf.Module):
     >>> names = IdTable(["emerson", "lake", "palmer"])
     >>> table = IdTableWithHashBuckets(names, num_oov_buckets=10)
     >>> table.lookup(tf.constant(["lake", "king"])).numpy().tolist()
-    [1, 6]
+    [1, 11]
 
     The ids of out-of-vocabulary (OOV) keys come last, as in TensorFlow: a key
     that is not in `table` has the id `N + hash(key) % num_oov_buckets`, where `N`

@@ -49,7 +49,12 @@ def as_keys(
         return keys
     check_unmasked("keys", keys)
     of_numpy = isinstance(keys, (np.ndarray, np.generic))
-    if of_numpy or isinstance(keys, (int, list, tuple)):
+    first = keys
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    # NumPy cannot join strings with bytes that are not ASCII.
+    is_text = isinstance(first, str | bytes)
+    if of_numpy or (isinstance(keys, int | list | tuple) and not is_text):
         # TensorFlow would wrap a number that does not fit.
         array = np.asarray(keys)
         if array.dtype.kind in "iu":

@@ -77,6 +77,14 @@ def test_strange_strings_are_ordinary_keys():
     ]
 
 
+def test_lists_of_strings_and_bytes():
+    keys = [b"\xff", "ü", "日本", b"a"]
+    table = IdTable(keys)
+    assert table[keys].numpy().tolist() == [0, 1, 2, 3]
+    assert table[[[b"\xff"], ["ü"]]].numpy().tolist() == [[0], [1]]
+    assert table[("x", b"\xff")].numpy().tolist() == [-1, 0]
+
+
 def test_dense_ragged_sparse_and_functions():
     table = IdTable(tf.constant([10, 20, 30], tf.int64))
     dense = tf.constant([[10, 5], [30, 20]], tf.int64)
