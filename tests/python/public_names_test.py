@@ -61,6 +61,8 @@ _NAMES = {
     ],
     "lodestar.lookup": [
         "IdTable",
+        "IdTableWithHashBuckets",
+        "index_table_from_tensor",
     ],
     "lodestar.metrics": [
         "BatchAUC",

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import Schema
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.saving import PendingSnapshot
 
@@ -46,10 +46,13 @@ def data(folder: str) -> None:
 
 
 def lookups() -> None:
-    table = IdTable.from_file("words.txt", 1)
+    table = IdTable.from_file("words.txt")
     assert_type(table, IdTable)
     table.lookup(np.array(["a"]))
     table.lookup(["a"], nam="x")  # type: ignore[call-arg]
+    IdTableWithHashBuckets(table, 10).lookup(["a"])
+    IdTableWithHashBuckets(table, 10, hasher="md5")  # type: ignore[arg-type]
+    IdTableWithHashBuckets(["a"], 10)  # type: ignore[arg-type]
 
 
 def snapshots(
