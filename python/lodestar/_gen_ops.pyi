@@ -824,7 +824,7 @@ def lodestar_id_table_find_or_hash(
     keys: tf.Tensor,
     num_oov_buckets: int,
     first_bucket: int = -1,
-    hasher: str = 'fasthash',
+    hasher: str = 'fast',
     hasher_key: Sequence[int] = [],
     name: str | None = None,
 ) -> tf.Tensor: ...

@@ -39,6 +39,7 @@ _PACKAGES = {
     "lookup": ("ops",),
     "embedding": ("ops",),
     "optimizers": ("embedding", "ops"),
+    "sysconfig": (),
     "string_ids": ("embedding", "ops"),
     "layers": ("embedding", "lookup", "ops", "ragged", "sequence"),
     "warm_start": ("embedding", "layers"),

@@ -123,7 +123,9 @@ def sequences(x: LoDTensor, ids: tf.RaggedTensor) -> None:
 
 
 def lookups_and_other_tools(words: tf.Tensor) -> None:
-    table = lodestar.lookup.IdTable(["a", "b"], num_oov_bucket=1)  # mistake
+    table = lodestar.lookup.IdTable(["a", "b"], default_valu=1)  # mistake
+    lodestar.lookup.IdTableWithHashBuckets(table, 9, hasher="md5")  # mistake
+    lodestar.lookup.IdTableWithHashBuckets(["a"], 9)  # mistake
     table.find(words)  # mistake
     lodestar.testing.LocalCluster(ps="2")  # mistake
     open_dataset("a", "b", format="norm", key_type="int")  # mistake

@@ -72,7 +72,7 @@ def _stub(path):
 def test_users_programs(tmp_path):
     settings = tmp_path / "mypy.ini"
     settings.write_text(_USERS_SETTINGS)
-    correct = _PROGRAMS / "correct_program.py"
+    correct = _PROGRAMS / "user_program.py"
     mistaken = _PROGRAMS / "mistaken_program.py"
     result = _mypy(
         tmp_path, f"--config-file={settings}", str(correct), str(mistaken)

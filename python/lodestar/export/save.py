@@ -147,9 +147,7 @@ def save(
         if from_rows:
             raise ValueError("`from_rows` and `follow` cannot be combined.")
         check_outside(follow, path)
-        follower = Follower(
-            model, contents, follow, poll_seconds, own_inputs.schema
-        )
+        follower = Follower(contents, follow, poll_seconds, own_inputs.schema)
     serve, lookups = _serve(model, model_inputs, follower)
     rows = None
     if from_rows:

@@ -116,7 +116,7 @@ class CsrBuilder:
         """Returns int64 row offsets, one more than rows, and the values.
 
         Both are new arrays, so the builder may be used further. Pass them to
-        `LoDTensor.from_csr`.
+        `lodestar.hugectr.from_csr`.
         """
         offsets = np.array([*self._begins, self.num_values], np.int64)
         return offsets, np.array(self._values, self._dtype)

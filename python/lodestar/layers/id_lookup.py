@@ -1,5 +1,6 @@
 """Keras layer that maps keys to ids."""
 
+import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
@@ -15,7 +16,7 @@ from lodestar._checks import (
     check_count,
     check_unmasked,
 )
-from lodestar._typing import Shape, TensorLike
+from lodestar._typing import Shape, StrPath, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
 from lodestar.layers.layer_options import LayerOptions
@@ -26,13 +27,15 @@ from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 from lodestar.ops.input_casts import check_casts
 
+# Where the ids of missing keys are.
+OovIds: TypeAlias = Literal["first", "last"]
 OutputMode: TypeAlias = Literal["int", "one_hot", "multi_hot", "count"]
 VocabularyDtype: TypeAlias = Literal["string", "int64"]
 
 
 def _dtype_of(vocabulary: Any) -> VocabularyDtype:
     """Returns "int64" if the keys are integers, else "string"."""
-    if vocabulary is None or isinstance(vocabulary, str):
+    if vocabulary is None or isinstance(vocabulary, str | os.PathLike):
         return "string"
     if isinstance(vocabulary, (tf.Tensor, np.ndarray)):
         return "int64" if tf.as_dtype(vocabulary.dtype).is_integer else "string"
@@ -58,16 +61,25 @@ def _as_keys(tokens: TensorLike, dtype: str) -> tf.Tensor:
     return tf.constant([_as_bytes(t) for t in tokens], tf.string, [len(tokens)])
 
 
+def _without_mask(ids: tf.Tensor) -> tf.Tensor:
+    """Numbers ids from 0 without the mask token, which gets an id that is ignored."""
+    return tf.where(ids > 0, ids - 1, tf.int64.max)
+
+
 @keras.saving.register_keras_serializable(package="lodestar")
 class IdLookup(_bases.Layer):
     """Maps strings or integers to ids by a vocabulary, or back.
 
     Ids are numbered as in `keras.layers.StringLookup` and `IntegerLookup`: the
     mask token (if any) is 0, followed by the out-of-vocabulary (OOV) ids and the
-    vocabulary. (`lodestar.lookup.IdTable` puts OOV ids last, as TensorFlow does.)
+    vocabulary. With `oov_ids="last"` OOV ids follow the vocabulary, as in
+    `lodestar.lookup.IdTableWithHashBuckets` and TensorFlow.
 
     >>> IdLookup(["a", "b"])(tf.constant(["a", "b", "nobody"])).numpy().tolist()
     [1, 2, 0]
+    >>> layer = IdLookup(["a", "b"], oov_ids="last")
+    >>> layer(tf.constant(["a", "b", "nobody"])).numpy().tolist()
+    [0, 1, 2]
 
     Input: strings or integers, dense, ragged or sparse. Output: int64 of the
     same shape and kind. With an `output_mode` other than "int": `[..., size]` in
@@ -77,15 +89,18 @@ class IdLookup(_bases.Layer):
     `.keras` files; it is not part of `get_config`.
 
     Args:
-        vocabulary: Unique keys, optionally preceded by the special tokens, as a
-            list, array or tensor; or the path of a file with one key per line;
-            or None, to call `adapt` or `set_vocabulary` later.
+        vocabulary: Unique keys, optionally with the special tokens as in
+            `get_vocabulary()`, as a list, array or tensor; or the path of a file
+            with one key per line; or None, to call `adapt` or `set_vocabulary`
+            later.
         num_oov_indices: Number of OOV ids. If it is more than 1, strings are
             assigned by `tf.strings.to_hash_bucket_fast` and integers by their
             remainder. If it is 0, an unknown key is an error.
         mask_token: The key with id 0, or None.
         oov_token: The key that `invert=True` returns for OOV ids; defaults to
             "[UNK]" or -1.
+        oov_ids: "first" or "last": whether OOV ids precede or follow the
+            vocabulary.
         vocabulary_dtype: "string" or "int64"; defaults to the dtype of
             `vocabulary`, or "string".
         invert: Whether to map ids to keys instead.
@@ -108,11 +123,12 @@ class IdLookup(_bases.Layer):
 
     def __init__(
         self,
-        vocabulary: TensorLike | None = None,
+        vocabulary: TensorLike | StrPath | None = None,
         num_oov_indices: int = 1,
         mask_token: str | bytes | int | None = None,
         oov_token: str | bytes | int | None = None,
         *,
+        oov_ids: OovIds = "first",
         vocabulary_dtype: VocabularyDtype | None = None,
         invert: bool = False,
         output_mode: OutputMode = "int",
@@ -125,6 +141,7 @@ class IdLookup(_bases.Layer):
         vocabulary_size = options.pop("vocabulary_size", None)
         super().__init__(**options)
         check_count("num_oov_indices", num_oov_indices, 0)
+        check_choice("oov_ids", oov_ids, get_args(OovIds))
         check_choice("output_mode", output_mode, get_args(OutputMode))
         if invert and output_mode != "int":
             raise ValueError("`invert` needs `output_mode='int'`.")
@@ -139,6 +156,7 @@ class IdLookup(_bases.Layer):
         dtype = vocabulary_dtype or _dtype_of(vocabulary)
         check_choice("vocabulary_dtype", dtype, get_args(VocabularyDtype))
         self.num_oov_indices = int(num_oov_indices)
+        self.oov_ids = oov_ids
         self.mask_token = mask_token
         default_oov = "[UNK]" if dtype == "string" else -1
         self.oov_token = default_oov if oov_token is None else oov_token
@@ -163,19 +181,27 @@ class IdLookup(_bases.Layer):
         if vocabulary is not None:
             self.set_vocabulary(vocabulary)
 
-    @property
-    def _first_oov(self) -> int:
-        has_mask_id = self.mask_token is not None and self.output_mode == "int"
-        return int(has_mask_id)
+    # The table numbers the mask token (if any), OOV ids and keys as in the output
+    # mode "int". In the others the mask token has no id.
 
     @property
     def _first_key(self) -> int:
-        return self._first_oov + self.num_oov_indices
+        has_mask = self.mask_token is not None
+        return has_mask + (self.oov_ids == "first") * self.num_oov_indices
+
+    @property
+    def _special_tokens(self) -> tuple[list[Any], list[Any]]:
+        """The tokens before and after the keys in `get_vocabulary()`."""
+        has_mask = self.mask_token is not None and self.output_mode == "int"
+        mask, oov = [self.mask_token] * has_mask, [self.oov_token]
+        if self.oov_ids == "last":
+            return mask, oov * self.num_oov_indices
+        return mask + oov * self.num_oov_indices, []
 
     def _one_key(self, token: Any) -> tf.Tensor:
         return _as_keys([token], self.vocabulary_dtype)
 
-    def set_vocabulary(self, vocabulary: TensorLike) -> None:
+    def set_vocabulary(self, vocabulary: TensorLike | StrPath) -> None:
         """Replaces the vocabulary.
 
         Args:
@@ -188,7 +214,7 @@ class IdLookup(_bases.Layer):
             tf.errors.OpError: If the file cannot be read.
         """
         with tf.init_scope():
-            if isinstance(vocabulary, str):
+            if isinstance(vocabulary, str | os.PathLike):
                 file_table = IdTable([], key_dtype=self.vocabulary_dtype)
                 file_table.load_file(vocabulary)
                 vocabulary = file_table.export()[0]
@@ -197,18 +223,17 @@ class IdLookup(_bases.Layer):
     def _set_keys(self, keys: tf.Tensor) -> None:
         if len(keys) == 0:
             raise ValueError("`vocabulary` must not be empty.")
-        special = [self.mask_token] * self._first_oov
-        special = _as_keys(
-            special + [self.oov_token] * self.num_oov_indices,
-            self.vocabulary_dtype,
-        )
-        head = keys[: len(special)]
-        if len(head) == len(special) and bool(tf.reduce_all(head == special)):
-            keys = keys[len(special) :]
+        head, tail = self._special_tokens
+        special = _as_keys(head + tail, self.vocabulary_dtype)
+        end = len(keys) - len(tail)
+        if end >= len(head):
+            ends = tf.concat([keys[: len(head)], keys[end:]], 0)
+            if bool(tf.reduce_all(ends == special)):
+                keys = keys[len(head) : end]
         self._refuse(keys, "mask_token", self.mask_token)
         if self.invert:
             self._refuse(keys, "oov_token", self.oov_token)
-        size = self._first_key + len(keys)
+        size = len(special) + len(keys)
         if self.max_tokens is not None and size > self.max_tokens:
             raise ValueError(
                 f"`vocabulary` has {size} ids with its special tokens, more than "
@@ -222,13 +247,13 @@ class IdLookup(_bases.Layer):
                     "have one entry per id."
                 )
             self._row_size = size
-        ids = tf.range(self._first_key, size, dtype=tf.int64)
+        ids = tf.range(len(keys), dtype=tf.int64) + self._first_key
+        known = keys
         if self.mask_token is not None:
-            mask_id = 0 if self.output_mode == "int" else tf.int64.max
-            keys = tf.concat([keys, self._one_key(self.mask_token)], 0)
-            ids = tf.concat([ids, [mask_id]], 0)
+            known = tf.concat([keys, self._one_key(self.mask_token)], 0)
+            ids = tf.concat([ids, [0]], 0)
         try:
-            self._table.load(keys, ids)
+            self._table.load(known, ids)
         except tf.errors.InvalidArgumentError:
             unique, _, number = tf.unique_with_counts(keys)
             repeated = tf.boolean_mask(unique, number > 1).numpy().tolist()
@@ -236,7 +261,7 @@ class IdLookup(_bases.Layer):
                 f"`vocabulary` has duplicates of {repeated[0]!r}."
             ) from None
         if self._keys is not None:
-            self._keys.assign(keys[: size - self._first_key])
+            self._keys.assign(keys)
 
     def _refuse(self, keys: tf.Tensor, option: str, token: Any) -> None:
         if token is None or not bool(
@@ -282,7 +307,8 @@ class IdLookup(_bases.Layer):
             raise ValueError("`data` has no keys.")
         order = np.lexsort((keys, number))[::-1]
         if self.max_tokens is not None:
-            order = order[: self.max_tokens - self._first_key]
+            special = sum(map(len, self._special_tokens))
+            order = order[: self.max_tokens - special]
         self.set_vocabulary(tf.constant(keys[order]))
 
     def _exported_keys(self) -> tf.Tensor:
@@ -291,9 +317,7 @@ class IdLookup(_bases.Layer):
             keys, ids = self._table.export()
             if self.mask_token is None:
                 return keys
-            # The mask token's id is below or above all others.
-            mask = tf.logical_or(ids < self._first_key, ids == tf.int64.max)
-            return tf.boolean_mask(keys, tf.logical_not(mask))
+            return tf.boolean_mask(keys, ids >= self._first_key)
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
         """Returns the keys in the order of their ids.
@@ -305,8 +329,8 @@ class IdLookup(_bases.Layer):
             keys = [key.decode(errors="surrogateescape") for key in keys]
         if not include_special_tokens:
             return keys
-        special = [self.mask_token] * self._first_oov
-        return special + [self.oov_token] * self.num_oov_indices + keys
+        head, tail = self._special_tokens
+        return head + keys + tail
 
     def vocabulary_size(self) -> int:
         """Returns the number of ids."""
@@ -314,7 +338,7 @@ class IdLookup(_bases.Layer):
             size = int(self._table.size())
         if size > 0 and self.mask_token is not None:
             size -= 1
-        return self._first_key + size
+        return size + sum(map(len, self._special_tokens))
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer; rejects masked arrays, whose mask Keras would drop."""
@@ -344,6 +368,8 @@ class IdLookup(_bases.Layer):
             ids = map_flat(self._ids_of, keys)
         if self.output_mode == "int":
             return ids
+        if self.mask_token is not None:
+            ids = map_flat(_without_mask, ids)
         return id_encoding.encode(
             ids,
             self.output_mode,
@@ -387,22 +413,26 @@ class IdLookup(_bases.Layer):
         return size
 
     def _ids_of(self, keys: tf.Tensor) -> tf.Tensor:
-        if self.num_oov_indices == 1:
-            return self._table.lookup(keys, self._first_oov)
-        if self.num_oov_indices > 1 and self.vocabulary_dtype == "string":
+        handle, count = self._table.resource_handle, self.num_oov_indices
+        first_oov = int(self.mask_token is not None)
+        is_last = self.oov_ids == "last"
+        is_hashed = count > 1 and self.vocabulary_dtype == "string"
+        if is_hashed or (is_last and count == 1):
             return id_table_ops.find_or_hash(
-                self._table.resource_handle,
+                handle,
                 keys,
-                num_oov_buckets=self.num_oov_indices,
-                hasher="fasthash",
+                num_oov_buckets=count,
+                hasher="fast",
                 hasher_key=[],
-                first_bucket=self._first_oov,
+                first_bucket=-1 if is_last else first_oov,
             )
-        ids = self._table.lookup(keys, -1)
+        if count == 1:
+            return id_table_ops.find(handle, keys, first_oov)
+        ids = id_table_ops.find(handle, keys, -1)
         unknown = ids < 0
-        if self.num_oov_indices > 1:
-            oov = tf.math.floormod(keys, self.num_oov_indices) + self._first_oov
-            return tf.where(unknown, oov, ids)
+        if count > 1:
+            first = id_table_ops.size(handle) if is_last else first_oov
+            return tf.where(unknown, tf.math.floormod(keys, count) + first, ids)
         check = assert_true(
             tf.logical_not(tf.reduce_any(unknown)),
             [
@@ -506,6 +536,7 @@ class IdLookup(_bases.Layer):
             "num_oov_indices": self.num_oov_indices,
             "mask_token": self.mask_token,
             "oov_token": self.oov_token,
+            "oov_ids": self.oov_ids,
             "vocabulary_dtype": self.vocabulary_dtype,
             "invert": self.invert,
             "output_mode": self.output_mode,

@@ -195,9 +195,7 @@ class SequenceConv(_bases.Layer):
             return x
         raise ValueError(
             f"{self.name} needs a ragged input, got a dense one of shape "
-            f"{x.shape}. Declare it with keras.Input(..., ragged=True), give "
-            "such inputs to clone_model as `input_tensors`, and export the "
-            "model with lodestar.export.save."
+            f"{x.shape}. {nesting.how_to_get_ragged(x)}"
         )
 
     def _check_rows(self, shape: Any) -> None:

@@ -11,7 +11,7 @@ import lodestar
 from lodestar.callbacks import EarlyStopping, Evict, Snapshot, TableStats
 from lodestar.data import Column, Schema, open_dataset, open_writer
 from lodestar.layers import DynamicEmbedding, EmbeddingCollection, IdLookup
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
 from lodestar.ragged import LoDTensor
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.saving import PendingSnapshot
@@ -252,9 +252,10 @@ def sequences(x: LoDTensor, ids: tf.RaggedTensor) -> None:
 
 
 def lookups_and_other_tools(words: tf.Tensor) -> None:
-    table = IdTable.from_file("words.txt", 1)
+    table = IdTable.from_file("words.txt")
     assert_type(table, IdTable)
     print(table.lookup(np.array(["a"])), table.size(), table.resource_handle)
+    IdTableWithHashBuckets(table, 10, hasher="strong").lookup(["a"])
     IdTable(words, mutable=True).insert(["c"], [3])
     with lodestar.testing.LocalCluster(ps=2, workers=1) as cluster:
         print(cluster.resolver)
