@@ -84,11 +84,9 @@ _NAMES = {
     "lodestar.paddle": [
         "DataFeedDesc",
         "InMemoryDataset",
-        "InstantWriter",
         "MultiSlotGenerator",
         "SelectedRows",
         "parse_multislot",
-        "read_instant",
         "reader",
         "train_from_dataset",
     ],
