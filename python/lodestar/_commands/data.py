@@ -284,7 +284,7 @@ DATA = group(
                 ),
                 option(
                     "--one-id",
-                    "Exactly one id in each id column, as raw always has.",
+                    "Exactly one id in each id column, as raw and instant always have.",
                     is_flag=True,
                 ),
                 _delimiter("--delimiter", "comma for csv, tab for tsv"),
