@@ -120,6 +120,7 @@ _NAMES = {
     "lodestar.snapshot": [
         "CorruptSnapshotError",
         "ResumableDataset",
+        "SaveInterval",
         "SnapshotError",
         "compact",
         "copy",

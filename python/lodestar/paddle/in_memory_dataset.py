@@ -200,9 +200,9 @@ class InMemoryDataset:
         any number of samples, even 0, and may be processes or threads, each with
         its own object.
 
-        Samples are sent through the folder as checksummed files. The folder needs room for all samples and is cleaned at the end. Until then
-        memory has both the old and the new samples, and other methods that change
-        the samples wait.
+        Samples are sent through the folder as checksummed files. The folder needs
+        room for all samples and is cleaned at the end. Until then memory has both the
+        old and the new samples, and other methods that change the samples wait.
 
         After any error below, the samples of all workers are unchanged, because
         they change only once every worker has all of its own. There is one exception,
