@@ -107,7 +107,7 @@ class DataFeedDesc:
                 type: "uint64" is_used: true } ... }`.
             labels: The labels, as Columns or as names of binary labels, which get
                 the type in the text.
-            declare: Columns for what the text cannot say, such as
+            declare: Columns that the text does not fully describe, such as
                 `Column.one_hot("day", 7)` for a dense `uint64` slot with the shape
                 `[-1, 1]`, or `weights_of` for a slot of floats.
 

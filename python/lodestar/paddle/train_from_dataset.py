@@ -43,9 +43,9 @@ def train_from_dataset(
             metrics.
         fetch_info: Labels to print instead of the names.
         print_period: Steps of all threads between two lines.
-        debug: Whether to print the ops of the step in their order, those of
-            functions below their calls, and at the end the time of its parts, which
-            are compiled separately then.
+        debug: Whether to print the ops of the step in order, with the ops of a
+            function below its call. At the end prints the time of the step's parts,
+            which are compiled separately then.
         on_period: Called instead of printing, with the number of steps and the
             values by label. No step runs during the call, so it can save a
             snapshot.
@@ -203,7 +203,7 @@ class _TimedStep:
 def _in_order(
     nodes: Iterable[Any], functions: Mapping[str, Iterable[Any]], depth: int = 0
 ) -> Iterator[tuple[int, Any]]:
-    """Yields nodes, each followed by those of the functions that it calls.
+    """Yields nodes, each followed by the nodes of the functions that it calls.
 
     A node comes after its inputs, as TensorFlow adds them to the graph. `depth` is the
     number of calls around a node.

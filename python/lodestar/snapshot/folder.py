@@ -7,7 +7,7 @@
 
 A manifest gets its name when all files that it lists are on disk, so versions
 appear atomically. Version numbers only increase. A process that copies a version
-holds shared locks of the manifests that it needs, which are not removed meanwhile.
+holds shared locks on the manifests that it needs, so that no process removes them.
 """
 
 import contextlib

@@ -45,7 +45,7 @@ class Latch:
 class Outcome(Generic[_T]):
     """The result or the error of a thread.
 
-    `action` describes what it does, such as "written".
+    Error messages contain `action`, such as "written".
     """
 
     def __init__(self, action: str) -> None:

@@ -43,7 +43,7 @@ class SaveInterval:
         """Notes that a save has just ended, or failed.
 
         Args:
-            seconds: Duration of the save. None keeps that of the last one.
+            seconds: Duration of the save. None keeps the previous duration.
         """
         if seconds is not None:
             self._seconds = seconds
