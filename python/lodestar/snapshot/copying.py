@@ -95,10 +95,10 @@ def copy(
     Training may write to a local source at the same time. Neither `keep` nor `compact`
     removes a version that is being uploaded; the next snapshot or `compact` does.
 
-    >>> pending = lodestar.snapshot.copy("snapshots", "gs://bucket/a", blocking=False)
-    >>> model.fit(data)
+    >>> pending = lodestar.snapshot.copy("snapshots", "ram://a", blocking=False)
+    >>> history = model.fit(dataset, verbose=0)
     >>> pending.wait().copied
-    (1, 2)
+    (1,)
 
     Args:
         source: Path to the snapshot folder.

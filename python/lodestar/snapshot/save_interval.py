@@ -12,8 +12,9 @@ class SaveInterval:
     """Decides when to save, so that saving takes a small share of the time.
 
     >>> interval = lodestar.snapshot.SaveInterval()
-    >>> for files in days:
-    ...     lodestar.paddle.train_from_dataset(model, open_dataset(files, schema))
+    >>> for day in ("20260130", "20260131"):
+    ...     data = open_dataset(f"log/{day}/*.txt", schema)
+    ...     metrics = lodestar.paddle.train_from_dataset(model, data)
     ...     if interval.due():
     ...         interval.saved(lodestar.snapshot.save("snapshots", model).seconds)
 
