@@ -6,6 +6,7 @@ The command line shows them before TensorFlow is imported.
 # In the order of the help text.
 FORMAT_NAMES = (
     "multislot",
+    "instant",
     "norm",
     "raw",
     "parquet",

@@ -8,6 +8,7 @@ import tensorflow as tf
 import lodestar
 from lodestar.data import Schema
 from lodestar.lookup import IdTable, IdTableWithHashBuckets
+from lodestar.snapshot.copying import CopyReport
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.saving import PendingSnapshot
 
@@ -66,6 +67,9 @@ def snapshots(
         lodestar.snapshot.save(folder, table, blocking=blocking),
         SnapshotInfo | PendingSnapshot,
     )
+    copying = lodestar.snapshot.copy(folder, "gs://bucket/a", blocking=False)
+    assert_type(copying.wait(), CopyReport)
+    assert_type(lodestar.snapshot.copy(folder, "gs://bucket/a"), CopyReport)
     assert_type(lodestar.snapshot.save(folder, model).step, int)
     lodestar.snapshot.save(folder, model, blocking=False).cancel()
     report = lodestar.snapshot.restore(folder, {"table": table})
