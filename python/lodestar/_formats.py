@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 # Formats that can be written, in the order of the help text.
 WrittenFormat: TypeAlias = Literal[
-    "multislot", "norm", "raw", "parquet", "tfrecord", "csv", "tsv"
+    "multislot", "instant", "norm", "raw", "parquet", "tfrecord", "csv", "tsv"
 ]
 WRITTEN_NAMES: tuple[WrittenFormat, ...] = get_args(WrittenFormat)
 FormatName: TypeAlias = Literal[WrittenFormat, "arrow", "jsonl"]

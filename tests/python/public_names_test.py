@@ -86,11 +86,9 @@ _NAMES = {
     "lodestar.paddle": [
         "DataFeedDesc",
         "InMemoryDataset",
-        "InstantWriter",
         "MultiSlotGenerator",
         "SelectedRows",
         "parse_multislot",
-        "read_instant",
         "reader",
         "train_from_dataset",
     ],
@@ -124,6 +122,7 @@ _NAMES = {
     "lodestar.snapshot": [
         "CorruptSnapshotError",
         "ResumableDataset",
+        "SaveInterval",
         "SnapshotError",
         "compact",
         "copy",

@@ -13,6 +13,7 @@ from lodestar.data import Column, Schema, open_dataset, open_writer
 from lodestar.layers import DynamicEmbedding, EmbeddingCollection, IdLookup
 from lodestar.lookup import IdTable, IdTableWithHashBuckets
 from lodestar.ragged import LoDTensor
+from lodestar.snapshot.copying import CopyReport
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.saving import PendingSnapshot
 
@@ -209,6 +210,8 @@ def snapshots(
         SnapshotInfo | PendingSnapshot,
     )
     assert_type(lodestar.snapshot.save(path=folder, model=model).step, int)
+    copying = lodestar.snapshot.copy(folder, "gs://bucket/a", blocking=False)
+    assert_type(copying.wait(), CopyReport)
     report = lodestar.snapshot.restore(folder, contents, on_extra="ignore")
     assert_type(report.dense, dict[str, np.ndarray])
     lodestar.snapshot.restore(folder, [table])

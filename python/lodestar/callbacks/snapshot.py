@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _bases
-from lodestar._checks import check_choice, check_count, check_epoch_or_count
+from lodestar._checks import check_choice, check_count, is_integer
 from lodestar._typing import Every, Model, StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.resumption import Resumption
@@ -25,6 +25,7 @@ from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import restore, restore_values, save
 from lodestar.snapshot.restoring import RestoreArguments, RestoreReport
 from lodestar.snapshot.resumable_dataset import ResumableDataset
+from lodestar.snapshot.save_interval import SaveInterval
 from lodestar.snapshot.together import Together
 
 # Metadata of the place in training before the first batch.
@@ -63,8 +64,9 @@ class Snapshot(_bases.Callback):
 
     Args:
         path: Folder of the snapshots; see `lodestar.snapshot.save`.
-        every_n_steps: Steps between snapshots, or `"epoch"` for one at the end of
-            each epoch.
+        every_n_steps: Steps between snapshots; `"epoch"` for one at the end of
+            each epoch; or `"auto"` for one when writing the last took at most 2 % of
+            the time since.
         deltas_per_full: Deltas between two full snapshots. 0 writes only full ones.
         keep: Number of versions to keep, with all that they depend on. None keeps
             all.
@@ -85,7 +87,7 @@ class Snapshot(_bases.Callback):
     def __init__(
         self,
         path: StrPath,
-        every_n_steps: Every = "epoch",
+        every_n_steps: Every | Literal["auto"] = "epoch",
         deltas_per_full: int = 10,
         keep: int | None = None,
         iterator: ResumableDataset | tf.data.Iterator | None = None,
@@ -96,10 +98,11 @@ class Snapshot(_bases.Callback):
     ):
         super().__init__()
         self._folder = SnapshotFolder(path)
-        check_epoch_or_count("every_n_steps", every_n_steps)
+        _check_every(every_n_steps)
         check_count("deltas_per_full", deltas_per_full, 0)
         check_choice("on_error", on_error, get_args(OnSnapshotError))
         self._every_n_steps: Any = every_n_steps
+        self._interval = SaveInterval() if every_n_steps == "auto" else None
         self._deltas_per_full = deltas_per_full
         self._keep = None if keep is None else check_count("keep", keep, 1)
         self._iterator = iterator
@@ -241,8 +244,7 @@ class Snapshot(_bases.Callback):
         self._steps += batch - self._place["batch"]
         self._place["batch"] = batch
         self._unsaved = True
-        if self._every_n_steps != "epoch":
-            self._due |= self._steps >= self._every_n_steps
+        self._due |= self._is_due()
         if self._batches_left() == 0:
             # Left to on_epoch_end, after the other callbacks saw the epoch end.
             return
@@ -308,6 +310,19 @@ class Snapshot(_bases.Callback):
         if not self._stopped:
             self._unsaved = True
             self._restored = callback
+
+    def _is_due(self) -> bool:
+        """Returns whether a snapshot is due between two steps, in all workers."""
+        if self._every_n_steps == "epoch":
+            return False
+        if self._interval is None:
+            return bool(self._steps >= self._every_n_steps)
+        if self._writing is not None:
+            if not self._writing.done():
+                return False
+            self._collect()
+        strategy = self.model.distribute_strategy
+        return workers.any_of(strategy, self._interval.due())
 
     def _batches_left(self) -> int | None:
         """Returns the number of batches left in the epoch, or None if unknown."""
@@ -405,15 +420,17 @@ class Snapshot(_bases.Callback):
             return
         best, self._best_in_writing = self._best_in_writing, []
         try:
-            version = writing.wait().version
+            info = writing.wait()
         except Exception as error:
             for callback in best:
                 callback.kept = None
             self._failed(error)
             return
-        self.newest = version
+        self.newest = info.version
         for callback in best:
-            callback.kept = version
+            callback.kept = info.version
+        if self._interval is not None:
+            self._interval.saved(info.seconds)
         keep = self._keep
         if keep is None:
             return
@@ -428,12 +445,23 @@ class Snapshot(_bases.Callback):
             remove_old(self._folder, keep, self._kept_in_writing)
 
     def _failed(self, error: Exception) -> None:
+        if self._interval is not None:
+            self._interval.saved()
         if self._on_error == "raise":
             raise error
         warnings.warn(
             f"No snapshot was written to {self._folder.path}: {error}",
             RuntimeWarning,
             stacklevel=3,
+        )
+
+
+def _check_every(every: Any) -> None:
+    is_count = is_integer(every) and 1 <= every < 2**63
+    if every not in ("epoch", "auto") and not is_count:
+        raise ValueError(
+            "`every_n_steps` must be 'epoch', 'auto' or an integer of at least 1, "
+            f"got {every!r}."
         )
 
 

@@ -158,7 +158,8 @@ def open_dataset(
 
     The format of files is detected from their first bytes: CSV and other delimited
     text, JSON lines (one object per line), Parquet, Arrow IPC (Feather), TFRecord
-    of tf.Example, Paddle MultiSlot, HugeCTR Norm and Raw. Tables are pandas and
+    of tf.Example, Paddle MultiSlot, HugeCTR Norm and Raw. Raw files, and those of
+    Paddle's FileInstantDataset, are detected by their suffix. Tables are pandas and
     polars DataFrames, Arrow tables and Hugging Face datasets.
 
     Without `schema`, the kind of each column is inferred from the first rows,
@@ -174,7 +175,7 @@ def open_dataset(
     Args:
         data: A path or several, or a table. Folders (also Hive-partitioned), file
             lists and patterns (`"day-*.csv"`) stand for the files in them. With
-            `schema` and a `format` of MultiSlot, Norm or Raw, also a
+            `schema` and a `format` of MultiSlot, FileInstant, Norm or Raw, also a
             `SharedFileList`, or a string tensor inside a `tf.function`, neither of
             which is inspected.
         schema: A `Schema`, a list of `Column`s, the path of a schema file, or a
@@ -184,7 +185,7 @@ def open_dataset(
             features only.
         batch_size: Number of examples per batch.
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
-            `"multislot"`, `"norm"` or `"raw"`. None detects it.
+            `"multislot"`, `"instant"`, `"norm"` or `"raw"`. None detects it.
         label: Without `schema`: the label, as `COLUMN`, or `COLUMN=POSITIVE`: 1
             where the value is POSITIVE, and 0 for the other values that inference
             sees; a new value is an error. Defaults to the column `"label"`.
@@ -220,7 +221,7 @@ def open_dataset(
         split: The fraction of rows to hold out, e.g. 0.1. Returns a pair of
             datasets, the second with the held-out rows. The choice depends on the
             position of a row in the data and on `seed`, 0 by default. Not for
-            MultiSlot, Norm and Raw files.
+            MultiSlot, FileInstant, Norm and Raw files.
         split_by: With `split`: a column, of whose values the fraction is held out,
             e.g. `"user"`: each user is in one of the datasets.
         verbose: Whether to print an inferred schema to stderr.
@@ -312,7 +313,7 @@ def open_dataset(
         if schema is None or format is None:
             raise ValueError(f"{given} needs `schema` and `format`.")
         name = _format_called(format).name
-        if name not in ("multislot", "norm", "raw"):
+        if FORMATS[name].dataset is None:
             raise ValueError(f"{given} is not an option of {name} files.")
         # A SharedFileList or a tensor goes to the reader as it is.
         paths = as_paths(data) if given == _BY_COMMAND else data

@@ -30,9 +30,10 @@ def open_writer(
     Args:
         path: Path of the file. The suffix `.gz` compresses it.
         schema: A `Schema`, a list of `Column`s or the path of a schema file.
-        format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
-            `"csv"` or `"tsv"`. None derives it from the suffix of `path`: `.txt`,
-            `.norm`, `.raw`, `.parquet`, `.tfrecord`, `.csv`, `.tsv`.
+        format: `"multislot"`, `"instant"`, `"norm"`, `"raw"`, `"parquet"`,
+            `"tfrecord"`, `"csv"` or `"tsv"`. None derives it from the suffix of
+            `path`: `.txt`, `.instant`, `.norm`, `.raw`, `.parquet`, `.tfrecord`,
+            `.csv`, `.tsv`.
         **options: Options of the format's writer.
 
     Raises:

@@ -24,7 +24,10 @@ from lodestar.data.record_dataset import (
 )
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
-from lodestar.paddle.sample_exchange import SampleExchange
+from lodestar.paddle.sample_exchange import (
+    MAX_SEND_BATCH_SIZE,
+    SampleExchange,
+)
 
 # Options of epochs; the others tell how to read files and make batches.
 _EPOCH_OPTIONS = (
@@ -186,6 +189,7 @@ class InMemoryDataset:
         folder: StrPath | None = None,
         workers: tuple[int, int] | None = None,
         timeout: float = 600.0,
+        send_batch_size: int = 1024,
     ) -> None:
         """Shuffles the samples of this worker or of all workers.
 
@@ -197,10 +201,9 @@ class InMemoryDataset:
         any number of samples, even 0, and may be processes or threads, each with
         its own object.
 
-        Samples are sent through the folder as checksummed files in pieces of 1,024.
-        The folder needs room for all samples and is cleaned at the end. Until then
-        memory has both the old and the new samples, and other methods that change
-        the samples wait.
+        Samples are sent through the folder as checksummed files. The folder needs
+        room for all samples and is cleaned at the end. Until then memory has both the
+        old and the new samples, and other methods that change the samples wait.
 
         After any error below, the samples of all workers are unchanged, because
         they change only once every worker has all of its own. There is one exception,
@@ -213,12 +216,15 @@ class InMemoryDataset:
                 all workers can access and no exchange, failed or not, has used.
             workers: `(num, index)`; defaults to `shard`.
             timeout: Seconds to wait for the other workers, each time.
+            send_batch_size: Number of samples that are encoded and checked at once,
+                up to 65,536, the same for all workers. More samples need more
+                memory and fewer calls.
 
         Raises:
             ValueError: If an argument is out of range, or there is a `folder` but
                 neither `workers` nor `shard`.
             DataError: A ValueError, if the folder was used before, the workers
-                disagree about the seed or their number, or files in the folder have
+                disagree about an argument or their number, or files in the folder have
                 other slots or are corrupt.
             TimeoutError: If another worker does not arrive or continue in time.
             RuntimeError: If another worker has failed. The error says why.
@@ -240,11 +246,21 @@ class InMemoryDataset:
             raise ValueError(
                 f"`timeout` must be greater than 0, got {timeout!r}."
             )
+        check_count("send_batch_size", send_batch_size, 1)
+        if send_batch_size > MAX_SEND_BATCH_SIZE:
+            raise ValueError(
+                f"`send_batch_size` must be at most {MAX_SEND_BATCH_SIZE}, got "
+                f"{send_batch_size}."
+            )
         if seed is not None:
             seed = int(_seed(seed))
         with self._changing:
             exchange = SampleExchange(
-                self._memory.text, folder, (workers[0], workers[1]), timeout
+                self._memory.text,
+                folder,
+                (workers[0], workers[1]),
+                timeout,
+                send_batch_size,
             )
             exchange.run(self.num_samples, seed)
 

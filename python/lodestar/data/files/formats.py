@@ -20,6 +20,8 @@ from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
 from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle.instant_dataset import InstantDataset
+from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
@@ -71,6 +73,13 @@ FORMATS: dict[str, Format] = {
                 *("mode", "pipe_command"),
                 *("ins_id", "parse_content", "parse_logkey"),
             ),
+        ),
+        Format(
+            "instant",
+            (".instant",),
+            InstantWriter,
+            dataset=InstantDataset,
+            writes=("batch_size",),
         ),
         Format(
             "norm",
