@@ -45,7 +45,7 @@ def train(table, ids=(IDS, [1, 2], [4])):
 
 
 def content(table):
-    return {name: v.numpy() for name, v in table.export_all().items()}
+    return {name: v.numpy() for name, v in table._export_all().items()}
 
 
 def assert_same(got, want):

@@ -120,9 +120,9 @@ class Snapshot(keras.callbacks.Callback):
         # Versions that the snapshot being written refers to.
         self._kept_in_writing: list[int] = []
         # The last version that was written or restored, for EarlyStopping.
-        self.newest: int | None = None
+        self._newest: int | None = None
 
-    def reader(self, data: tf.data.Dataset) -> ResumableDataset:
+    def _reader(self, data: tf.data.Dataset) -> ResumableDataset:
         """Returns the reader of `data` whose position is saved; for `train.fit`."""
         known = self._iterator
         if known is None and self._fresh:
@@ -140,7 +140,7 @@ class Snapshot(keras.callbacks.Callback):
         return known
 
     @contextlib.contextmanager
-    def training(
+    def _resume(
         self,
         callbacks: keras.callbacks.CallbackList,
         build: Callable[[], str],
@@ -175,7 +175,7 @@ class Snapshot(keras.callbacks.Callback):
         self._training, self._first_batch = training, training.batch
         try:
             for callback in self._keeping():
-                callback.keeper = self
+                callback._keeper = self
             yield training
             self._moment = training.moment()
         except BaseException:
@@ -184,7 +184,7 @@ class Snapshot(keras.callbacks.Callback):
             raise
         finally:
             for callback in self._keeping():
-                callback.keeper = None
+                callback._keeper = None
             self._training = None
         # Other callbacks have seen an interrupted epoch end.
         self._fresh = self._stopped
@@ -213,7 +213,7 @@ class Snapshot(keras.callbacks.Callback):
         known = all(type(place[name]) is int for name in ("epoch", "batch"))
         self._place = place if known else None
         self._moment = report.dense
-        self.newest = report.version
+        self._newest = report.version
         self._fresh = self._stopped = False
         return report
 
@@ -272,24 +272,24 @@ class Snapshot(keras.callbacks.Callback):
         self._collect()
         if self._unsaved:
             if self._restored is not None:
-                self.keep_best(self._restored)
+                self._keep_best(self._restored)
             self._take_now()
         self._restored = None
         self._collect()
 
-    def keep_best(self, callback: EarlyStopping) -> None:
+    def _keep_best(self, callback: EarlyStopping) -> None:
         """Marks the current epoch, of which a snapshot is kept."""
-        callback.kept = 0
+        callback._kept = 0
         self._best.append(callback)
 
-    def restore_best(self, callback: EarlyStopping) -> None:
+    def _restore_best(self, callback: EarlyStopping) -> None:
         """Restores the tables and weights of the best epoch."""
         self._collect()
-        if callback.kept is None:
+        if callback._kept is None:
             raise SnapshotError("its snapshot could not be written")
-        if callback.kept == self.newest and not self._unsaved:
+        if callback._kept == self._newest and not self._unsaved:
             return
-        restore_values(self._folder.path, self.model, callback.kept)
+        restore_values(self._folder.path, self.model, callback._kept)
         # An interrupted epoch resumes from the newest snapshot.
         if not self._stopped:
             self._unsaved = True
@@ -330,7 +330,7 @@ class Snapshot(keras.callbacks.Callback):
         """Starts a snapshot, which stays due while another process writes."""
         try:
             moment, metadata, delta = self._moment_of_all()
-            kept = [callback.kept for callback in self._keeping()]
+            kept = [callback._kept for callback in self._keeping()]
             self._writing = save(
                 self._folder.path,
                 self.model,
@@ -394,12 +394,12 @@ class Snapshot(keras.callbacks.Callback):
             version = writing.wait().version
         except Exception as error:
             for callback in best:
-                callback.kept = None
+                callback._kept = None
             self._failed(error)
             return
-        self.newest = version
+        self._newest = version
         for callback in best:
-            callback.kept = version
+            callback._kept = version
         keep = self._keep
         if keep is None:
             return

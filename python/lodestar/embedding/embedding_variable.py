@@ -103,9 +103,11 @@ class EmbeddingVariable(TableVariable):
     """
 
     # The subclasses for `devices` and for several workers.
-    on_devices: type["EmbeddingVariable"]
-    on_workers: type["EmbeddingVariable"]
-    workers: workers_lib.Workers | None = None
+    _on_devices: type["EmbeddingVariable"]
+    _on_workers: type["EmbeddingVariable"]
+    _workers: workers_lib.Workers | None = None
+    # The parts of the table: one per device, or a single one.
+    _parts: tuple[TablePart, ...]
 
     def __new__(
         cls, *args: Any, devices: Any = None, **kwargs: Any
@@ -116,18 +118,18 @@ class EmbeddingVariable(TableVariable):
                     "`devices` is given under MultiWorkerMirroredStrategy, "
                     "whose workers hold the rows. Leave it out."
                 )
-            return super().__new__(EmbeddingVariable.on_workers)
+            return super().__new__(EmbeddingVariable._on_workers)
         if devices is None and not strategies.servers():
             if cls is not EmbeddingVariable or gpu_in_scope() is None:
                 return super().__new__(cls)
-        if issubclass(cls, EmbeddingVariable.on_devices):
+        if issubclass(cls, EmbeddingVariable._on_devices):
             return super().__new__(cls)
         if cls is not EmbeddingVariable:
             raise TypeError(
                 f"{cls.__name__}, a custom subclass, does not support "
                 "`devices`. Use lodestar.EmbeddingVariable."
             )
-        return super().__new__(EmbeddingVariable.on_devices)
+        return super().__new__(EmbeddingVariable._on_devices)
 
     def __init__(
         self,
@@ -154,8 +156,8 @@ class EmbeddingVariable(TableVariable):
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
         self._table_name = name
-        self.row_dtype = lookup_arguments.row_dtype(dtype)
-        self._rounding = lookup_arguments.rounding(rounding, self.row_dtype)
+        self._row_dtype = lookup_arguments.row_dtype(dtype)
+        self._rounding = lookup_arguments.rounding(rounding, self._row_dtype)
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
@@ -170,14 +172,14 @@ class EmbeddingVariable(TableVariable):
         self.on_evict = eviction_lib.check_on_evict(on_evict)
         self._missing, self._missing_values, self._shared_rows = (
             lookup_arguments.missing_rows(
-                default_row, self.output_dim, self.row_dtype
+                default_row, self.output_dim, self._row_dtype
             )
         )
         with tf.init_scope():
             self._parts = self._make_parts()
             # Inputs of lookups that no tape records.
             self._eager_constants = (
-                tf.zeros([0, self.output_dim], self.row_dtype),
+                tf.zeros([0, self.output_dim], self._row_dtype),
                 tf.constant(self._missing_values),
             )
         super().__init__(name, optimizer)
@@ -186,14 +188,14 @@ class EmbeddingVariable(TableVariable):
         return (self._make_part(None, self._attributes()),)
 
     def _make_part(self, device: str | None, attributes: Any) -> TablePart:
-        missing, dtype = self._missing_values, self.update_dtype
+        missing, dtype = self._missing_values, self._update_dtype
         return TablePart(self.name, device, attributes, missing, dtype)
 
     def _attributes(self) -> dict[str, Any]:
         """Returns the attributes of the EmbeddingVariable op."""
         return {
             "dim": self.output_dim,
-            "dtype": self.row_dtype,
+            "dtype": self._row_dtype,
             "rounding": self._rounding,
             "initializer": self._attrs.kind,
             "initializer_a": self._attrs.a,
@@ -209,10 +211,12 @@ class EmbeddingVariable(TableVariable):
 
     def _saved_tensors(self) -> dict[str, tf.Tensor]:
         with_slots = saved_state.with_optimizer_slots()
-        return saved_state.to_checkpoint(self.name, self.export_all(with_slots))
+        return saved_state.to_checkpoint(
+            self.name, self._export_all(with_slots)
+        )
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
-        return self.import_all(saved_state.from_checkpoint(self, saved))
+        return self._import_all(saved_state.from_checkpoint(self, saved))
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
         children = super()._saved_children(save_type)
@@ -231,11 +235,6 @@ class EmbeddingVariable(TableVariable):
         return None
 
     @property
-    def parts(self) -> tuple[TablePart, ...]:
-        """The parts of the table: one per device, or a single one."""
-        return self._parts
-
-    @property
     def resource_handle(self) -> tf.Tensor:
         """Resource handle of the table in this process.
 
@@ -245,24 +244,24 @@ class EmbeddingVariable(TableVariable):
         return self._parts[0].resource_handle
 
     @property
-    def is_sharded(self) -> bool:
+    def _is_sharded(self) -> bool:
         """Whether `devices` or several workers hold the rows."""
-        return self.devices is not None or self.workers is not None
+        return self.devices is not None or self._workers is not None
 
     @property
-    def shared_rows(self) -> int:
+    def _shared_row_count(self) -> int:
         """The number of `SharedRows`, or 0."""
         return 0 if self._shared_rows is None else self._shared_rows.n
 
     @property
-    def first_value_words(self) -> tuple[int, int] | None:
+    def _first_value_words(self) -> tuple[int, int] | None:
         """The seed and the salt, or None if all rows start with a constant."""
         if self._attrs.kind in initializers.CONSTANTS:
             return None
         return self._seed, self._salt
 
     @property
-    def has_admission(self) -> bool:
+    def _has_admission(self) -> bool:
         """Whether an admission policy can delay a row."""
         return self.admission is not None
 
@@ -296,12 +295,12 @@ class EmbeddingVariable(TableVariable):
         return table
 
     @property
-    def update_dtype(self) -> tf.DType:
+    def _update_dtype(self) -> tf.DType:
         """Dtype of optimizer slots and of applied gradients.
 
         float64 for float64 rows, otherwise float32.
         """
-        return tf.float64 if self.row_dtype == tf.float64 else tf.float32
+        return tf.float64 if self._row_dtype == tf.float64 else tf.float32
 
     @property
     def step(self) -> tf.Tensor:
@@ -383,7 +382,7 @@ class EmbeddingVariable(TableVariable):
                     "`admit`=True gives unseen ids rows, which `grow`=False "
                     "forbids; leave one of them out."
                 )
-        training = self.trains(training)
+        training = self._trains(training)
         feature = lookup_arguments.feature_attrs(
             combiner, padding_id, default_id, padding_counts
         )
@@ -408,7 +407,7 @@ class EmbeddingVariable(TableVariable):
         self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
     ) -> tf.Tensor:
         """Looks up ids or bags, with options of `find_or_insert`."""
-        hook, missing_row, missing = self.collection_inputs()
+        hook, missing_row, missing = self._collection_inputs()
         with embedding_ops.on_cpu_in_graphs():
             if feature.combiner is not None:
                 return collection_lookup(
@@ -430,7 +429,7 @@ class EmbeddingVariable(TableVariable):
                 **options,
             )
 
-    def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
+    def _collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """Returns the hook, the default row and its kind, for lookup ops.
 
         The hook is the `[0, output_dim]` value, which receives the table's gradient.
@@ -438,9 +437,9 @@ class EmbeddingVariable(TableVariable):
         recorded = _private.tape_may_record()
         eager = tf.executing_eagerly()
         if recorded or not eager:
-            self.meet_model()
+            self._meet_model()
         if recorded:
-            self.record()
+            self._record()
         if not eager:
             hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
@@ -468,7 +467,7 @@ class EmbeddingVariable(TableVariable):
         return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
 
     def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        hook, missing_row, _ = self.collection_inputs()
+        hook, missing_row, _ = self._collection_inputs()
         return embedding_ops.find(self.resource_handle, hook, ids, missing_row)
 
     def _each(
@@ -499,7 +498,7 @@ class EmbeddingVariable(TableVariable):
             rows: `[N, output_dim]`, cast to the table's dtype.
         """
         ids = ids_lib.to_dense_int64(ids, "insert_or_assign")
-        rows = ids_lib.to_numbers(rows, "rows", self.row_dtype)
+        rows = ids_lib.to_numbers(rows, "rows", self._row_dtype)
         divided = [(ids, rows)]
         if self.devices is not None:
             divided = embedding_partition_ops.partition_rows(
@@ -524,7 +523,7 @@ class EmbeddingVariable(TableVariable):
 
     def size(self) -> tf.Tensor:
         """Returns the number of rows, an int64 scalar."""
-        self.check_followed()
+        self._check_followed()
         return self._count()
 
     def _count(self) -> tf.Tensor:
@@ -638,7 +637,7 @@ class EmbeddingVariable(TableVariable):
         check_eager("inspect")
         ids = ids_lib.to_dense_int64(ids, "inspect")
         return table_parts.inspect(
-            self._parts, ids, self.row_dtype, self.update_dtype
+            self._parts, ids, self._row_dtype, self._update_dtype
         )
 
     def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
@@ -648,7 +647,7 @@ class EmbeddingVariable(TableVariable):
             optimizer_slots: Whether to include the optimizer slots.
         """
         check_eager("export")
-        return saved_state.to_rows(self.export_all(optimizer_slots))
+        return saved_state.to_rows(self._export_all(optimizer_slots))
 
     def load_rows(self, rows: EmbeddingRows, mode: str = "replace") -> None:
         """Loads rows, such as the result of `export`.
@@ -673,17 +672,17 @@ class EmbeddingVariable(TableVariable):
             tf.errors.ResourceExhaustedError: Out of memory.
         """
         lookup_arguments.check_import(rows, mode)
-        self.import_all(saved_state.from_rows(self, rows), mode)
+        self._import_all(saved_state.from_rows(self, rows), mode)
 
     def __repr__(self) -> str:
         shape = f"output_dim={self.output_dim} dtype={self.dtype}"
         return f"<EmbeddingVariable {self.name!r} {shape}>"
 
-    def export_all(
+    def _export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """Returns the content by checkpoint name, optionally without rows."""
-        self.check_followed()
+        self._check_followed()
         return table_parts.merged(
             table_parts.each(
                 "export",
@@ -692,9 +691,9 @@ class EmbeddingVariable(TableVariable):
             )
         )
 
-    def import_all(
+    def _import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Loads what `export_all` returned, atomically on each device."""
-        self.slots.restored()
+        """Loads what `_export_all` returned, atomically on each device."""
+        self._slots.restored()
         return self._parts[0].import_(saved, mode)

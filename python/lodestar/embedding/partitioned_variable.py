@@ -42,7 +42,7 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
 
     def _make_parts(self) -> tuple[TablePart, ...]:
         on_one_gpu = len(self._devices) == 1 and on_gpu(self._devices[0])
-        if self.shared_rows and not on_one_gpu:
+        if self._shared_row_count and not on_one_gpu:
             raise NotImplementedError(
                 f"The table '{self.name}' has "
                 f"default_row={self._shared_rows!r}, which `devices` supports "
@@ -96,14 +96,14 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
         self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
     ) -> tf.Tensor:
         if (
-            len(self.parts) > 1
+            len(self._parts) > 1
             or feature.combiner is not None
-            or not on_gpu(self.parts[0].device)
+            or not on_gpu(self._parts[0].device)
         ):
             return super()._lookup(feature, inputs, **options)
         # The GPU does it all, so ids need no deduplication here.
-        (part,) = self.parts
-        hook, _, missing = self.collection_inputs()
+        (part,) = self._parts
+        hook, _, missing = self._collection_inputs()
         _, missing_row = part.lookup_inputs()
         with part.on_device():
             return embedding_ops.lookup_rows(
@@ -116,22 +116,22 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
                 **options,
             )
 
-    def import_all(
+    def _import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Loads what `export_all` returned, atomically on each device.
+        """Loads what `_export_all` returned, atomically on each device.
 
         If the rows of a capped table exceed the share of a device, `MaxRows` selects
         the rows that are left out.
         """
-        self.slots.restored()
-        of_parts = self.divided(saved, len(self.parts), mode)
+        self._slots.restored()
+        of_parts = self._divided(saved, len(self._parts), mode)
         done = each(
             "load_rows",
-            self.parts,
+            self._parts,
             lambda i, part: part.import_(of_parts[i], mode),
         )
         return None if tf.executing_eagerly() else tf.group(*done)
 
 
-EmbeddingVariable.on_devices = PartitionedEmbeddingVariable
+EmbeddingVariable._on_devices = PartitionedEmbeddingVariable

@@ -64,7 +64,7 @@ class MinCount(_Policy):
                 "'occurrence'."
             )
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
         return {
             "admission": "min_count",
@@ -104,7 +104,7 @@ class CountingBloom(_Policy):
         _check_between("CountingBloom", "false_positive_rate", rate, 0, 1)
         check_count("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
         bits = -math.log(self.false_positive_rate) / math.log(2) ** 2
         counters = max(1, math.ceil(self.expected_ids * bits))
@@ -139,7 +139,7 @@ class MaxAge(_Policy):
     def __post_init__(self) -> None:
         check_count("steps", self.steps, 0, owner="MaxAge")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"max_age": int(self.steps)}
 
@@ -179,7 +179,7 @@ class MaxRows(_Policy):
                 "'raise'."
             )
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         # The latter has no `when_full`.
         full = {} if self.when_full == "evict" else {"when_full": "raise"}
@@ -200,7 +200,7 @@ class MinNorm(_Policy):
     def __post_init__(self) -> None:
         _check_between("MinNorm", "x", self.x, 0, math.inf)
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"min_norm": float(self.x)}
 
@@ -222,7 +222,7 @@ class MinFrequency(_Policy):
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinFrequency")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"min_frequency": int(self.n)}
 
@@ -245,7 +245,7 @@ class SharedRows(_Policy):
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="SharedRows")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
         return {"shared_rows": int(self.n)}
 
@@ -309,7 +309,7 @@ def attributes(policies: Sequence[Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for policy in policies:
         if policy is not None:
-            merged.update(policy.attributes())
+            merged.update(policy._attributes())
     return merged
 
 

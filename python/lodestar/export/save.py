@@ -202,7 +202,7 @@ def save(
 
 def _check_in_host_memory(contents: ModelContents) -> None:
     for name, table in contents.tables.items():
-        for part in table.parts:
+        for part in table._parts:
             spec = tf.DeviceSpec.from_string(part.device or "")
             if spec.device_type == "GPU":
                 raise ValueError(
@@ -243,7 +243,7 @@ def _module(contents: ModelContents) -> tf.Module:
     module = tf.Module()
     # Servers look here for the tables' resources.
     module.tables = {
-        name: table.parts[0] if len(table.parts) == 1 else table
+        name: table._parts[0] if len(table._parts) == 1 else table
         for name, table in contents.tables.items()
     }
     module.table_variables = list(contents.tables.values())

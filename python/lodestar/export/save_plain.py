@@ -175,7 +175,7 @@ def _read_contents(
         used = {
             key: table
             for key, table in contents.tables.items()
-            if any(map(is_read, table.parts))
+            if any(map(is_read, table._parts))
         }
         contents = contents._replace(tables=used)
     return contents._replace(

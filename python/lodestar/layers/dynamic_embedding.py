@@ -88,18 +88,18 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
     """Returns True where `ids` are not padding, or None for ragged ids."""
     if feature.padding_id is None:
         return None
-    feature.check_kind(ids, "ids")
+    feature._check_kind(ids, "ids")
     if isinstance(ids, keras.KerasTensor):
         if ids.ragged or ids.sparse:
             return None
         if feature.max_length is not None and len(ids.shape) > 1:
             ids = ids[..., : feature.max_length]
         return keras.ops.not_equal(ids, feature.padding_id)
-    ids = feature.to_ids(ids)
+    ids = feature._to_ids(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         return None
-    padding = tf.constant(feature.own_id(feature.padding_id), tf.int64)
-    return tf.not_equal(feature.truncate(ids), padding)
+    padding = tf.constant(feature._own_id(feature.padding_id), tf.int64)
+    return tf.not_equal(feature._truncate(ids), padding)
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -232,7 +232,7 @@ class DynamicEmbedding(TableLayer):
             table = EmbeddingVariable(output_dim, name=self.name, **of_table)
         else:
             _refuse_beside_table(of_table)
-        self.feature = Feature(
+        self._feature = Feature(
             table,
             combiner=combiner,
             salt=salt,
@@ -242,9 +242,9 @@ class DynamicEmbedding(TableLayer):
             ids=ids,
             padding_counts=padding_counts,
         )
-        assert self.feature.table is not None
-        self.table: EmbeddingVariable = self.feature.table
-        self.hold_tables()
+        assert self._feature.table is not None
+        self.table: EmbeddingVariable = self._feature.table
+        self._hold_tables()
         self.grow = check_flag("grow", grow)
         self._seen = SeenInputs()
         self.optimizer = self.table.optimizer
@@ -258,12 +258,12 @@ class DynamicEmbedding(TableLayer):
     @property
     def combiner(self) -> str | None:
         """The combiner of the rows of a bag, or None."""
-        return self.feature.combiner
+        return self._feature.combiner
 
     def call(
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
-        feature = self.feature
+        feature = self._feature
         self._see(ids, weights)
         check_training(training)
         rows = self.table.lookup(
@@ -272,8 +272,8 @@ class DynamicEmbedding(TableLayer):
             weights=weights,
             combiner=feature.combiner,
             grow=self.grow,
-            padding_id=feature.table_id(feature.padding_id),
-            default_id=feature.table_id(feature.default_id),
+            padding_id=feature._table_id(feature.padding_id),
+            default_id=feature._table_id(feature.default_id),
             padding_counts=feature.padding_counts,
         )
         rows = observed(Lookup(self, None, feature, ids, rows))
@@ -284,14 +284,14 @@ class DynamicEmbedding(TableLayer):
     ) -> keras.KerasTensor:
         check_symbolic_ids(ids, "ids", self.combiner)
         self._see(ids, weights)
-        return symbolic_rows(ids, self.feature, self.compute_dtype)
+        return symbolic_rows(ids, self._feature, self.compute_dtype)
 
     def _see(self, ids: Any, weights: Any) -> None:
-        self.feature.check_kind(ids, "ids")
+        self._feature._check_kind(ids, "ids")
         self._seen.see(
             f"`ids` of the layer '{self.name}'",
             ids,
-            padding=self.feature.padding_id,
+            padding=self._feature.padding_id,
         )
         self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
 
@@ -306,15 +306,15 @@ class DynamicEmbedding(TableLayer):
         """Returns True where ids are not padding; None for bags, ragged ids."""
         if self.combiner is not None:
             return None
-        return padding_mask(ids, self.feature)
+        return padding_mask(ids, self._feature)
 
-    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+    def _tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """See TableLayer."""
         return {"": self.table}
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        feature = self.feature
+        feature = self._feature
         config.update(
             combiner=feature.combiner,
             padding_id=feature.padding_id,
@@ -356,7 +356,7 @@ class DynamicEmbedding(TableLayer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
         if type(self) is not DynamicEmbedding:
-            return self.copy_through_file(memo)
+            return self._copy_through_file(memo)
         # Keras copies a layer through a file, which would give other objects
         # copied along with the layer another copy of its table.
         config = self.get_config()

@@ -106,7 +106,7 @@ class EmbeddingCollection(TableLayer):
                 if read[key].table is None:
                     read[key] = dataclasses.replace(read[key], devices=chosen)
         for key, feature in read.items():
-            read[key] = feature.with_table(
+            read[key] = feature._with_table(
                 key if name is None else f"{name}_{key}"
             )
         # Keras does not track tuples.
@@ -122,9 +122,9 @@ class EmbeddingCollection(TableLayer):
                 name=key,
                 table=[feature.table is t for t in tables].index(True),
                 combiner="sum" if feature.padding_counts else feature.combiner,
-                salt=feature.salt_word,
-                padding_id=feature.own_id(feature.padding_id),
-                default_id=feature.own_id(feature.default_id),
+                salt=feature._salt_word,
+                padding_id=feature._own_id(feature.padding_id),
+                default_id=feature._own_id(feature.default_id),
                 max_length=None
                 if feature.combiner is None
                 else feature.max_length,
@@ -139,9 +139,9 @@ class EmbeddingCollection(TableLayer):
             self._counters_of(lookup)
         # Keras and checkpoints track attributes.
         for index, table in enumerate(tables):
-            setattr(self, f"table_{index}", table)
-            setattr(self, f"optimizer_{index}", table.optimizer)
-        self.hold_tables()
+            setattr(self, f"_table_{index}", table)
+            setattr(self, f"_optimizer_{index}", table.optimizer)
+        self._hold_tables()
         self.built = True
 
     @classmethod
@@ -215,7 +215,7 @@ class EmbeddingCollection(TableLayer):
         check_training(training)
         if not self.trainable:
             training = False
-        trained = [table.trains(training) for table in self._tables]
+        trained = [table._trains(training) for table in self._tables]
         batches = [
             _pooled(
                 feature, _batch(name, feature, inputs[name], weights.get(name))
@@ -246,7 +246,7 @@ class EmbeddingCollection(TableLayer):
         made = _counters(lookup, self._tables)
         self._counters += ((lookup.features, made),)
         for i, counted in enumerate(made, index):  # so that exports find them
-            setattr(self, f"counters_{i}", counted.counters)
+            setattr(self, f"_counters_{i}", counted.counters)
         return made
 
     def _lookup(
@@ -270,7 +270,7 @@ class EmbeddingCollection(TableLayer):
                 tables, lookup.attrs, inputs, **options
             )
         hooks, missing_rows, missing = zip(
-            *(table.collection_inputs() for table in tables), strict=True
+            *(table._collection_inputs() for table in tables), strict=True
         )
         with embedding_ops.on_cpu_in_graphs():
             return collection_ops.collection_lookup(
@@ -367,7 +367,7 @@ class EmbeddingCollection(TableLayer):
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> None:
         for name, feature in self._features:
-            feature.check_kind(inputs[name], f"inputs[{name!r}]")
+            feature._check_kind(inputs[name], f"inputs[{name!r}]")
             self._seen.see(
                 f"`inputs[{name!r}]` of the layer '{self.name}'",
                 inputs[name],
@@ -389,7 +389,7 @@ class EmbeddingCollection(TableLayer):
             for name, feature in self._features
         }
 
-    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+    def _tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """See TableLayer."""
         return {f"table_{i}_": table for i, table in enumerate(self._tables)}
 
@@ -433,7 +433,7 @@ class EmbeddingCollection(TableLayer):
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
         # See DynamicEmbedding.__deepcopy__.
         if type(self) is not EmbeddingCollection:
-            return self.copy_through_file(memo)
+            return self._copy_through_file(memo)
         config = self.get_config()
         del config["tables"]
         config["features"] = copy.deepcopy(self.features, memo)
@@ -478,7 +478,7 @@ def _lookups(
         of_kind = [
             t
             for t, table in enumerate(tables)
-            if table.is_sharded == on_devices and trained[t] == trains
+            if table._is_sharded == on_devices and trained[t] == trains
         ]
         features = [f for f, x in enumerate(attrs) if x.table in of_kind]
         if features:
@@ -528,8 +528,8 @@ class _Batch(NamedTuple):
 
 
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
-    ids = feature.to_ids(ids, f"inputs[{name!r}]")
-    ids = feature.in_range(ids, f"feature `{name}`")
+    ids = feature._to_ids(ids, f"inputs[{name!r}]")
+    ids = feature._in_range(ids, f"feature `{name}`")
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
     if feature.combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError(
@@ -538,7 +538,7 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
         )
     try:
         if feature.combiner is None:
-            ids = feature.truncate(ids)
+            ids = feature._truncate(ids)
             if isinstance(ids, tf.RaggedTensor):
                 flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
                 return _Batch(flat, ids.with_flat_values)

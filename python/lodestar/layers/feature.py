@@ -145,7 +145,7 @@ class Feature:
         given = {"padding_id": self.padding_id, "default_id": self.default_id}
         return {k: value for k, value in given.items() if value is not None}
 
-    def check_kind(self, ids: Any, name: str) -> None:
+    def _check_kind(self, ids: Any, name: str) -> None:
         """Refuses strings with an integer `padding_id`, and the other way around.
 
         Args:
@@ -170,7 +170,7 @@ class Feature:
                 f"because `{name}` has dtype {dtype.name}."
             )
 
-    def with_table(self, name: str) -> "Feature":
+    def _with_table(self, name: str) -> "Feature":
         """Returns the feature with its table, creating it as `name` if needed."""
         if self.table is not None:
             return self
@@ -191,42 +191,44 @@ class Feature:
             devices=None,
         )
 
-    def own_id(self, value: int | str | None) -> int | None:
+    def _own_id(self, value: int | str | None) -> int | None:
         """Returns `value` as an id before salting, hashing a string."""
         if isinstance(value, str):
             return _hashed(value, self.column)
         return value
 
-    def table_id(self, value: int | str | None) -> int | None:
+    def _table_id(self, value: int | str | None) -> int | None:
         """Returns the id under which the table stores `value`."""
-        own = self.own_id(value)
+        own = self._own_id(value)
         if own is None or self.salt is None:
             return own
         return id_hash.salted_id(own, self.salt)
 
-    def to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
+    def _to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
         """Converts `ids` to int64, hashing strings; errors call them `name`."""
         return ids_lib.to_int64(
             ids, strings=self.ids is None, column=self.column, name=name
         )
 
-    def in_range(self, ids: AnyTensor, owner: str) -> AnyTensor:
+    def _in_range(self, ids: AnyTensor, owner: str) -> AnyTensor:
         """Returns `ids`, after checking their range; errors name `owner`."""
         if self.ids is None:
             return ids
-        padding = self.own_id(self.padding_id)
+        padding = self._own_id(self.padding_id)
         return ids_lib.check_range(ids, *self.ids, padding, owner)
 
     def table_ids(self, ids: Any, owner: str = "a feature") -> AnyTensor:
         """Returns the ids under which the table stores `ids`."""
-        return id_hash.salted(self.in_range(self.to_ids(ids), owner), self.salt)
+        return id_hash.salted(
+            self._in_range(self._to_ids(ids), owner), self.salt
+        )
 
     @property
-    def salt_word(self) -> int | None:
+    def _salt_word(self) -> int | None:
         """The signed 64-bit hash of `salt`, which is xored with ids."""
         return None if self.salt is None else id_hash.stable_hash(self.salt)
 
-    def truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
+    def _truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
         """Truncates the innermost axis to `max_length`, but never the batch.
 
         Raises:

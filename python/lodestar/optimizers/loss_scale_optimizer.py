@@ -36,7 +36,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         ValueError: If `inner_optimizer` does not train tables.
     """
 
-    trains_tables = True
+    _trains_tables = True
 
     def __init__(self, inner_optimizer: TableOptimizer, **kwargs: Any):
         if not isinstance(inner_optimizer, TableOptimizer):
@@ -65,7 +65,7 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
         """
         variables = trainable_variables
         if variables is None:
-            variables = self.inner_optimizer.built_for()
+            variables = self.inner_optimizer._built_for()
         else:
             replicas.build(self, list(variables))
         gradients_lib.check_one_each(grads, variables)

@@ -94,7 +94,7 @@ def _warn_of_lost_rows(
     optimizer: str, file: "weakref.ref[Any]", tables: Sequence[TableVariable]
 ) -> None:
     """Warns of tables that were not written to a complete Keras file."""
-    lost = [repr(table) for table in tables if table.newest_file is not file]
+    lost = [repr(table) for table in tables if table._newest_file is not file]
     if lost:
         warnings.warn(
             f"Optimizer '{optimizer}' trains {', '.join(lost)}, but their rows "
@@ -123,13 +123,13 @@ class TableOptimizer(
     by the Keras class.
     """
 
-    trains_tables = True
+    _trains_tables = True
 
     def __init__(self, *args: Any, nonfinite: str = "raise", **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self.start(nonfinite)
+        self._start(nonfinite)
 
-    def start(self, nonfinite: str) -> None:
+    def _start(self, nonfinite: str) -> None:
         """Adds state for tables to an initialized Keras optimizer."""
         self.nonfinite = check_nonfinite(nonfinite)
         self._tables = _Tables()
@@ -137,7 +137,7 @@ class TableOptimizer(
         self._gradient_sums.members = []
 
     # Not a property, which would make Keras save the tables with the optimizer.
-    def built_for(self) -> list[Any]:
+    def _built_for(self) -> list[Any]:
         """Returns the variables that `build` was called with, including tables."""
         return self._tables.variables
 
@@ -159,7 +159,7 @@ class TableOptimizer(
         for table in tables:
             self._prepare(table)
 
-    def build_for_table(self, table: TableVariable) -> None:
+    def _build_for_table(self, table: TableVariable) -> None:
         """Builds the optimizer of one table, so that files can restore it."""
         self._check(table)
         self.build([])
@@ -175,7 +175,7 @@ class TableOptimizer(
     def _prepare(self, table: TableVariable) -> None:
         """Checks the table and creates state for it."""
         if table.optimizer is not self:
-            table.manage(self)
+            table._manage(self)
         self._check(table)
         self._tables.add(table)
         if self.gradient_accumulation_steps:
@@ -193,7 +193,7 @@ class TableOptimizer(
         new = [
             table
             for table in tables
-            if not table.slots.is_known_to(self._optimizer_of(table))
+            if not table._slots.is_known_to(self._optimizer_of(table))
         ]
         if not new:
             return
@@ -371,7 +371,7 @@ class TableOptimizer(
         if self._clips():
             gradients = [
                 gradients_lib.merge_duplicates(
-                    g, first_gpu(table.parts) or "CPU"
+                    g, first_gpu(table._parts) or "CPU"
                 )
                 for g, (_, table) in zip(gradients, split.tables)
             ]

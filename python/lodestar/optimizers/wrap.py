@@ -66,7 +66,7 @@ def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
     nonfinite = check_nonfinite("raise" if nonfinite is None else nonfinite)
     cls: Any = type(optimizer)
     optimizer.__class__ = _wrapped(cls)
-    optimizer.start(nonfinite)
+    optimizer._start(nonfinite)
     return optimizer
 
 

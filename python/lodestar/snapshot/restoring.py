@@ -350,7 +350,7 @@ class Plan:
         self._loaded = []
         restored = {}
         for there, table in self._embeddings().items():
-            table.slots.restored()
+            table._slots.restored()
             note_saved(table, self._folder, self.manifest, there)
             restored[self._names[there]] = sum(rows[there] for rows in loaded)
         for name_there, name_here in self._names.items():

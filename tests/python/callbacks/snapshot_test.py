@@ -44,7 +44,7 @@ def state(m):
     """Returns the complete state of training, for bitwise comparison."""
     variables = list(m.variables) + list(m.optimizer.variables)
     variables = [v for v in variables if as_table(v) is None]
-    table = m.get_layer("user").table.export_all()
+    table = m.get_layer("user").table._export_all()
     return [v.numpy().tobytes() for v in variables] + [
         repr(np.array(t.numpy()).tolist())
         if t.dtype == tf.string

@@ -66,7 +66,7 @@ def test_evicted_rows_are_returned(devices, dtype, graph):
         return t.evict(lodestar.MaxAge(0), return_rows=True)
 
     gone, rows = tf.function(evict)() if graph else evict()
-    assert gone.dtype == tf.int64 and rows.dtype == t.row_dtype
+    assert gone.dtype == tf.int64 and rows.dtype == t._row_dtype
     assert gone.numpy().tolist() == [-5, 0, 8, 2**62]
     np.testing.assert_array_equal(rows, wanted)
     assert ids_of(t) == [3]

@@ -318,6 +318,6 @@ def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(
         thread.join()
     restored = lodestar.EmbeddingVariable(4, name="restored")
     tf.train.Checkpoint(t=restored).read(saved[0]).assert_consumed()
-    want, got = (t.export_all()["optimizer_slots"] for t in (table, restored))
+    want, got = (t._export_all()["optimizer_slots"] for t in (table, restored))
     assert want.shape[0] == 2  # Adam's
     np.testing.assert_array_equal(np.sort(got, 1), np.sort(want, 1))

@@ -55,7 +55,7 @@ def some_gradient(rng, dtype=tf.float32):
 
 def assert_same(a, b, tolerance=1e-5):
     """Checks that two tables are equal, except for rounding of dense ops."""
-    a, b = a.export_all(), b.export_all()
+    a, b = a._export_all(), b._export_all()
     assert a.keys() == b.keys()
     for name in a:
         one, two = np.asarray(a[name]), np.asarray(b[name])

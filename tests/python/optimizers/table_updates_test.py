@@ -183,7 +183,7 @@ def test_the_steps_of_tables_move_together():
     # tables of the first, with another step number.
     def apply(update, *arguments, **options):
         applied = original(update, *arguments, **options)
-        if update.table is tables[0].parts[0] and not in_between:
+        if update.table is tables[0]._parts[0] and not in_between:
             in_between.append(True)
             optimizer.iterations.assign_add(1)
             optimizer.apply(gradients, tables)

@@ -618,7 +618,7 @@ def test_invalid_attributes_of_the_op(attributes, message):
 
 def test_own_resources_must_be_those_of_the_follower():
     variable = lodestar.EmbeddingVariable(2, name="t")
-    table = variable.parts[0].resource_handle
+    table = variable._parts[0].resource_handle
     weight = tf.Variable(1.0)
     handle = follower(shared_name="other_resources", weights=["w"])
     for own in ([table], [table, weight.handle, weight.handle]):

@@ -36,7 +36,7 @@ def checksum(tables):
     """Returns a checksum of all content of the tables."""
     digest = hashlib.sha1()
     for table in tables:
-        for tensor in table.export_all().values():
+        for tensor in table._export_all().values():
             digest.update(
                 tensor.numpy().tobytes()
                 if tensor.dtype != tf.string

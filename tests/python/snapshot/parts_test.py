@@ -249,7 +249,7 @@ def test_a_changed_part_is_refused(path, two, harm, message, version):
 def test_exchanged_parts_are_refused(path):
     table = in_parts(DEVICES[:2])
     fill(table, [0, 1, 2, 3])
-    while len(set(map(part_size, table.parts))) > 1:
+    while len(set(map(part_size, table._parts))) > 1:
         fill(table, [max(st.rows_of(table)) + 1])
     snapshot.save(path, table)
     exchanged(part_path(path, 1, 1))
@@ -362,7 +362,7 @@ def test_a_partial_restore_names_the_restored_parts(path, two, monkeypatch):
 
 
 def test_a_replaced_part_is_full_within_a_delta(path, two):
-    two.parts[1].call(gen_ops.lodestar_embedding_clear)
+    two._parts[1].call(gen_ops.lodestar_embedding_clear)
     info = snapshot.save(path, two, delta=True)
     assert info.kind == "delta"
     assert [f.whole for f in info.tables["t"].files] == [False, True]
