@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
 # With one of these, a dataset has state that files cannot share.
-_STATEFUL = {"mode", "shuffle_files", "shuffle_rows"}
+_STATEFUL = {"mode", "shuffle_files", "shuffle"}
 
 
 def open_dataset(
@@ -144,7 +144,7 @@ def open_dataset(
         split_by: With `split`: a column, of whose values the fraction is held out,
             e.g. `"user"`: each user is in one of the datasets.
         verbose: Whether to print an inferred schema to stderr.
-        **options: `shuffle_rows`, `shuffle_files`, `seed`, `repeat`, `shard`,
+        **options: `shuffle`, `shuffle_files`, `seed`, `repeat`, `shard`,
             `prefetch`, `drop_remainder`, `num_parallel_files`, `sparse`, `on_error`,
             `skipped` and others, see `ReadOptions`; and the options of the format,
             below.

@@ -36,7 +36,7 @@ class ReadOptions:
             different files are interleaved as they become ready. Such an iterator
             cannot be saved.
         shuffle_files: Whether to read the files in a new order in every epoch.
-        shuffle_rows: If positive, the size of the window from which examples are
+        shuffle: If positive, the size of the window from which examples are
             drawn at random, differently in every epoch.
         seed: Seed for shuffling. None draws a new seed for each dataset.
         repeat: Number of epochs. None repeats without end.
@@ -77,7 +77,7 @@ class ReadOptions:
     num_parallel_files: int = 2
     deterministic: bool = True
     shuffle_files: bool = False
-    shuffle_rows: int = 0
+    shuffle: int = 0
     seed: int | None = None
     repeat: int | None = 1
     shard: tuple[int, int] | None = None
@@ -91,7 +91,12 @@ class ReadOptions:
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size, 1)
         check_count("num_parallel_files", self.num_parallel_files, 1)
-        check_count("shuffle_rows", self.shuffle_rows, 0)
+        if isinstance(self.shuffle, bool):
+            raise ValueError(
+                "`shuffle` must be the number of examples to draw from, such as "
+                f"shuffle=10_000, or 0 for the order of the files, got {self.shuffle}."
+            )
+        check_count("shuffle", self.shuffle, 0)
         check_count("prefetch", self.prefetch, 0)
         if self.repeat is not None:
             check_count("repeat", self.repeat, 1)
@@ -140,7 +145,7 @@ class ReadOptions:
         """Returns the arguments of a format's dataset op."""
         return {
             "batch_size": tf.constant(self.batch_size, tf.int64),
-            "shuffle_rows": tf.constant(self.shuffle_rows, tf.int64),
+            "shuffle_rows": tf.constant(self.shuffle, tf.int64),
             "seed": tf.cast(seed, tf.int64),
             "drop_remainder": self.drop_remainder,
             "deterministic": self.deterministic,
@@ -267,7 +272,7 @@ def epochs(
         return epoch(order, seed)
 
     # Endlessly repeated empty epochs would draw seeds forever.
-    shuffles = bool(options.shuffle_files or options.shuffle_rows)
+    shuffles = bool(options.shuffle_files or options.shuffle)
     if shuffles and num_batches != 0:
         # One random number per epoch; new numbers on each call of fit().
         seeds = tf.data.Dataset.random(

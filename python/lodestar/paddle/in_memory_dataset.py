@@ -29,7 +29,7 @@ from lodestar.paddle.sample_exchange import SampleExchange
 _EPOCH_OPTIONS = (
     "deterministic",
     "shuffle_files",
-    "shuffle_rows",
+    "shuffle",
     "seed",
     "repeat",
 )
@@ -387,7 +387,7 @@ class InMemoryDataset:
             )
 
         options = dataclasses.replace(
-            self._options, shuffle_rows=int(shuffle), seed=seed, repeat=repeat
+            self._options, shuffle=int(shuffle), seed=seed, repeat=repeat
         )
         finish = self._layout.features_and_label
         dataset = epochs([""], epoch, finish, options)

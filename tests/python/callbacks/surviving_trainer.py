@@ -57,7 +57,7 @@ def reader(files, kind, padded=False):
             files,
             padded,
             shuffle_files=True,
-            shuffle_rows=16,
+            shuffle=16,
             seed=5,
             repeat=1 if kind == "passes" else None,
         )

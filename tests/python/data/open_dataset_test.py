@@ -85,7 +85,7 @@ def test_csv_has_a_dataset(tmp_path):
         np.testing.assert_array_equal(y, z)
         np.testing.assert_array_equal(found["x"], wanted["x"])
         np.testing.assert_array_equal(found["b"].values, wanted["b"].values)
-    shuffled = open_dataset(path, SPEC, 30, shuffle_rows=ROWS, seed=1, repeat=2)
+    shuffled = open_dataset(path, SPEC, 30, shuffle=ROWS, seed=1, repeat=2)
     ids = values(shuffled, "a")
     assert ids[:ROWS] != list(range(ROWS))
     assert sorted(ids) == sorted(2 * list(range(ROWS)))
