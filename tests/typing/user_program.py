@@ -55,16 +55,16 @@ def lookups() -> None:
 def snapshots(
     folder: str, table: lodestar.EmbeddingVariable, model: Any, blocking: bool
 ) -> None:
-    info = lodestar.snapshot.save(folder, {"table": table}, delta=True)
+    info = lodestar.snapshot.save({"table": table}, folder, delta=True)
     assert_type(info, SnapshotInfo)
-    pending = lodestar.snapshot.save(folder, table, blocking=False)
+    pending = lodestar.snapshot.save(table, folder, blocking=False)
     assert_type(pending.wait(), SnapshotInfo)
     assert_type(
-        lodestar.snapshot.save(folder, table, blocking=blocking),
+        lodestar.snapshot.save(table, folder, blocking=blocking),
         SnapshotInfo | PendingSnapshot,
     )
-    assert_type(lodestar.snapshot.save(folder, model).step, int)
-    lodestar.snapshot.save(folder, model, blocking=False).cancel()
-    report = lodestar.snapshot.restore(folder, {"table": table})
+    assert_type(lodestar.snapshot.save(model, folder).step, int)
+    lodestar.snapshot.save(model, folder, blocking=False).cancel()
+    report = lodestar.snapshot.restore({"table": table}, folder)
     assert_type(report.dense, dict[str, np.ndarray])
-    lodestar.snapshot.save(folder, table, delta="yes")  # type: ignore[call-overload]
+    lodestar.snapshot.save(table, folder, delta="yes")  # type: ignore[call-overload]

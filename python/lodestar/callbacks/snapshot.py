@@ -203,8 +203,8 @@ class Snapshot(keras.callbacks.Callback):
             **options: `rename`, `on_missing`, `on_extra` and `optimizer_slots`.
         """
         report = restore(
-            self._folder.path,
             model,
+            self._folder.path,
             version=version,
             iterator=self._iterator,
             **options,
@@ -289,7 +289,7 @@ class Snapshot(keras.callbacks.Callback):
             raise SnapshotError("its snapshot could not be written")
         if callback._kept == self._newest and not self._unsaved:
             return
-        restore_values(self._folder.path, self.model, callback._kept)
+        restore_values(self.model, self._folder.path, callback._kept)
         # An interrupted epoch resumes from the newest snapshot.
         if not self._stopped:
             self._unsaved = True
@@ -332,8 +332,8 @@ class Snapshot(keras.callbacks.Callback):
             moment, metadata, delta = self._moment_of_all()
             kept = [callback._kept for callback in self._keeping()]
             self._writing = save(
-                self._folder.path,
                 self.model,
+                self._folder.path,
                 delta,
                 iterator=self._iterator,
                 dense=moment,

@@ -1,15 +1,16 @@
 """A table of embeddings that grows with the ids it sees."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
-from lodestar._resource import gpu_in_scope
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import eviction as eviction_lib
 from lodestar.embedding import ids as ids_lib
@@ -23,9 +24,10 @@ from lodestar.embedding import (
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
+from lodestar.embedding.lookup_arguments import refuse_sizes
+from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
-from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops import embedding_ops, embedding_partition_ops
 from lodestar.ops.embedding_collection_ops import (
     FeatureAttrs,
@@ -36,7 +38,7 @@ from lodestar.ops.flat_values import flat_values, map_flat
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(TableVariable):
+class EmbeddingVariable(PlacedTable):
     """An embedding table over int64 ids, which adds a row for each new id.
 
     The whole int64 range is valid; narrower integers are widened and uint64 ids
@@ -102,55 +104,29 @@ class EmbeddingVariable(TableVariable):
             this version of lodestar.
     """
 
-    # The subclasses for `devices` and for several workers.
-    _on_devices: type["EmbeddingVariable"]
-    _on_workers: type["EmbeddingVariable"]
+    # The workers that share the rows, if several do.
     _workers: workers_lib.Workers | None = None
     # The parts of the table: one per device, or a single one.
     _parts: tuple[TablePart, ...]
 
-    def __new__(
-        cls, *args: Any, devices: Any = None, **kwargs: Any
-    ) -> "EmbeddingVariable":
-        if cls is EmbeddingVariable and workers_lib.of_strategy() is not None:
-            if devices is not None:
-                raise NotImplementedError(
-                    "`devices` is given under MultiWorkerMirroredStrategy, "
-                    "whose workers hold the rows. Leave it out."
-                )
-            return super().__new__(EmbeddingVariable._on_workers)
-        if devices is None and not strategies.servers():
-            if cls is not EmbeddingVariable or gpu_in_scope() is None:
-                return super().__new__(cls)
-        if issubclass(cls, EmbeddingVariable._on_devices):
-            return super().__new__(cls)
-        if cls is not EmbeddingVariable:
-            raise TypeError(
-                f"{cls.__name__}, a custom subclass, does not support "
-                "`devices`. Use lodestar.EmbeddingVariable."
-            )
-        return super().__new__(EmbeddingVariable._on_devices)
-
+    @explained(surplus=functools.partial(refuse_sizes, "EmbeddingVariable"))
     def __init__(
         self,
         output_dim: int,
-        *positional: Any,
+        *,
         embeddings_initializer: initializers.Initializer = "uniform",
         seed: int | Sequence[int] | None = None,
         default_row: lookup_arguments.DefaultRow = "zeros",
-        dtype: Any = tf.float32,
-        rounding: str = "nearest",
+        dtype: tf.DType | str = tf.float32,
+        rounding: Literal["nearest", "stochastic"] = "nearest",
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
         eviction: policies.Evictions = None,
         on_evict: eviction_lib.OnEvict | None = None,
-        optimizer: Any = None,
+        optimizer: keras.optimizers.Optimizer | str | None = None,
         devices: Sequence[str] | None = None,
         name: str | None = None,
     ):
-        lookup_arguments.refuse_sizes(
-            "EmbeddingVariable", "output_dim", output_dim, *positional
-        )
         given_name = check_name(name) if name else None
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
@@ -164,6 +140,7 @@ class EmbeddingVariable(TableVariable):
         self.output_dim = check_count("output_dim", output_dim)
         self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
+        self._given_devices = devices
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
         self.admission = policies.check_admission(admission)
@@ -697,3 +674,6 @@ class EmbeddingVariable(TableVariable):
         """Loads what `_export_all` returned, atomically on each device."""
         self._slots.restored()
         return self._parts[0].import_(saved, mode)
+
+
+PlacedTable._in_process = EmbeddingVariable

@@ -14,7 +14,7 @@ from lodestar.embedding.devices import (
     is_remote,
     on_gpu,
 )
-from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, each, shares
 from lodestar.ops import embedding_ops
@@ -29,18 +29,14 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
     row from its device once, and pools bags and sums gradients locally.
     """
 
-    def __init__(
-        self, output_dim: int, *args: Any, devices: Any = None, **kwargs: Any
-    ):
-        gpu = gpu_in_scope()
-        if devices is None and gpu is not None:
-            devices = [gpu]
-        # None in the config, so that it also loads in another cluster.
-        self._given_devices = devices
-        self._devices = devices = check_devices(devices or strategies.servers())
-        super().__init__(output_dim, *args, devices=devices, **kwargs)
-
     def _make_parts(self) -> tuple[TablePart, ...]:
+        gpu = gpu_in_scope()
+        if self._given_devices is None and gpu is not None:
+            self._given_devices = [gpu]
+        # None in the config, so that it also loads in another cluster.
+        self._devices = check_devices(
+            self._given_devices or strategies.servers()
+        )
         on_one_gpu = len(self._devices) == 1 and on_gpu(self._devices[0])
         if self._shared_row_count and not on_one_gpu:
             raise NotImplementedError(
@@ -134,4 +130,4 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
         return None if tf.executing_eagerly() else tf.group(*done)
 
 
-EmbeddingVariable._on_devices = PartitionedEmbeddingVariable
+PlacedTable._on_devices = PartitionedEmbeddingVariable

@@ -13,7 +13,7 @@ from lodestar.embedding import (
     table_parts,
     workers,
 )
-from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart
@@ -147,4 +147,4 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
         return super()._import_all(of_workers[self._workers.index], mode)
 
 
-EmbeddingVariable._on_workers = WorkerEmbeddingVariable
+PlacedTable._on_workers = WorkerEmbeddingVariable

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice
+from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import StrPath
 from lodestar.data.schema import Schema, model_schema
 from lodestar.embedding import saved_state, stored_rows
@@ -133,6 +133,7 @@ def save(
             (named in the error) does not fit the output and labels, or has
             state that `reset_state` does not set.
     """
+    check_model_first("export.save", model, path)
     check_choice("signature", signature, signatures.SIGNATURES)
     dtype = stored_rows.check_dtype(dtype)
     own_inputs = signatures.model_inputs(model, inputs)

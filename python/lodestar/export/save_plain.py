@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice
+from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
 from lodestar.embedding import stored_rows
@@ -92,6 +92,7 @@ def save_plain(
             has no plain replacement (names it and its layer); or `dtype` cannot
             hold a number. Nothing is written.
     """
+    check_model_first("export.save_plain", model, path)
     for name, value, known in (
         ("signature", signature, signatures.SIGNATURES),
         ("tables", tables, ("used", "all")),

@@ -1,6 +1,7 @@
 """Keras layer over one embedding table."""
 
 import copy
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -8,15 +9,24 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_flag
+from lodestar._typing import Combiner, DTypePolicy
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.embedding.initializers import current_names, first_value_words
+from lodestar.embedding.eviction import OnEvict
+from lodestar.embedding.initializers import (
+    Initializer,
+    current_names,
+    first_value_words,
+)
 from lodestar.embedding.lookup_arguments import (
+    DefaultRow,
     check_bag_axis,
     check_training,
     refuse_sizes,
 )
+from lodestar.embedding.policies import Admission, Evictions
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
 from lodestar.layers.cloning import deserialize_table, serialize_table
 from lodestar.layers.feature import Feature
@@ -146,11 +156,11 @@ class DynamicEmbedding(TableLayer):
         seed: Seed of the initial values, as in EmbeddingVariable; an explicit
             `name` also determines them.
         devices: Devices of the table, as in EmbeddingVariable.
+        trainable: If False, the table is frozen for all its layers, which then
+            add no ids.
         dtype: Keras dtype policy of the result. Rows are stored in float32, or
             in the dtype of `table`.
         name: Name of the layer and of its table.
-        **kwargs: `trainable=False` freezes the table for all its layers, which
-            then add no ids.
 
     Call arguments:
         ids: Integers or strings.
@@ -173,46 +183,42 @@ class DynamicEmbedding(TableLayer):
         TypeError: If there is a second positional argument.
     """
 
+    @explained(
+        refused=_REFUSED,
+        surplus=functools.partial(refuse_sizes, "layers.DynamicEmbedding"),
+    )
     def __init__(
         self,
         output_dim: int | None = None,
-        *positional: Any,
-        embeddings_initializer: Any = "uniform",
-        combiner: str | None = None,
+        *,
+        embeddings_initializer: Initializer = "uniform",
+        combiner: Combiner | None = None,
         padding_id: int | str | None = None,
         default_id: int | str | None = None,
         padding_counts: bool = False,
-        default_row: Any = "zeros",
+        default_row: DefaultRow = "zeros",
         salt: str | None = None,
         column: str | None = None,
         ids: tuple[int, int] | None = None,
-        admission: Any = None,
-        eviction: Any = None,
-        on_evict: Any = None,
-        optimizer: Any = None,
+        admission: Admission | None = None,
+        eviction: Evictions = None,
+        on_evict: OnEvict | None = None,
+        optimizer: keras.optimizers.Optimizer | str | None = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
         seed: int | Sequence[int] | None = None,
-        devices: Any = None,
-        dtype: Any = None,
+        devices: Sequence[str] | None = None,
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
         name: str | None = None,
-        **kwargs: Any,
     ):
-        refuse_sizes(
-            "layers.DynamicEmbedding", "output_dim", output_dim, *positional
-        )
-        for refused, why in _REFUSED.items():
-            # None and False are defaults of keras.layers.Embedding.
-            given = kwargs.pop(refused, None)
-            if given is not None and given is not False:
-                raise ValueError(f"`{refused}` is not supported: {why}")
-        super().__init__(dtype=dtype, name=name, **kwargs)
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
         if (output_dim is None) == (table is None):
             raise ValueError(
                 "Pass exactly one of `output_dim` and `table`, got "
                 f"output_dim={output_dim} and table={table!r}."
             )
-        of_table = {
+        of_table: dict[str, Any] = {
             "embeddings_initializer": embeddings_initializer,
             "default_row": default_row,
             "admission": admission,
@@ -226,7 +232,7 @@ class DynamicEmbedding(TableLayer):
         if table is None:
             output_dim = check_count("output_dim", output_dim)
             if output_dim > _WIDE:
-                warnings.warn(_wide_rows(output_dim), stacklevel=2)
+                warnings.warn(_wide_rows(output_dim), stacklevel=3)
             # Only an explicit name counts, not one that Keras generates.
             of_table["seed"] = first_value_words(seed, name)
             table = EmbeddingVariable(output_dim, name=self.name, **of_table)

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
+from lodestar._typing import DTypePolicy
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import (
     gpu_lookup,
@@ -68,9 +70,9 @@ class EmbeddingCollection(TableLayer):
             Default: `devices` of EmbeddingVariable.
         plan: With `devices`: feature name -> the device of its table, or
             several devices to partition it over.
+        trainable: If False, the tables are frozen and add no ids.
         dtype: Keras dtype policy of the results.
         name: Name of the layer.
-        **kwargs: `trainable=False` freezes the tables, which then add no ids.
 
     Call arguments:
         inputs: Name -> ids, as in DynamicEmbedding. Other names are ignored.
@@ -85,17 +87,18 @@ class EmbeddingCollection(TableLayer):
             DynamicEmbedding would reject its ids.
     """
 
+    @explained()
     def __init__(
         self,
         features: Mapping[str, Feature | int],
         *,
         devices: Sequence[str] | None = None,
         plan: Mapping[str, str | Sequence[str]] | None = None,
-        dtype: Any = None,
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
         name: str | None = None,
-        **kwargs: Any,
     ):
-        super().__init__(dtype=dtype, name=name, **kwargs)
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
         read = to_features(features)
         if not read:
             raise ValueError("`features` must not be empty.")

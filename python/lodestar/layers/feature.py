@@ -3,16 +3,20 @@
 import dataclasses
 import functools
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_text, is_integer, is_number
-from lodestar._typing import AnyTensor
+from lodestar._reprs import short_repr
+from lodestar._typing import AnyTensor, Combiner
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.initializers import Initializer
 from lodestar.embedding.lookup_arguments import (
     check_bags,
     check_padding_counts,
@@ -20,17 +24,17 @@ from lodestar.embedding.lookup_arguments import (
 from lodestar.ops import id_hash
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class Feature:
     """How an EmbeddingCollection reads one feature, and from which table.
 
     >>> lodestar.Feature(lodestar.EmbeddingVariable(16, name="item"), "mean")
-    >>> lodestar.Feature(output_dim=16, combiner="mean")
+    >>> lodestar.Feature(16, "mean")
 
     Attributes:
-        table: EmbeddingVariable, which several features may share. None with
-            `output_dim`: the collection creates a table named after the
-            feature and sets it in `collection.features`.
+        table: EmbeddingVariable, which several features may share. Or
+            `output_dim`, with which the collection creates a table named after
+            the feature and sets it in `collection.features`.
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"` or `"last"`
             over the innermost axis of the ids. None returns a row per id.
         salt: String that separates this feature's ids from those of other
@@ -59,35 +63,82 @@ class Feature:
         ValueError: If an argument is invalid.
     """
 
-    table: EmbeddingVariable | None = None
-    combiner: str | None = None
-    salt: str | None = None
-    padding_id: int | str | None = None
-    default_id: int | str | None = None
-    max_length: int | None = None
-    _: dataclasses.KW_ONLY
-    column: str | None = None
-    ids: tuple[int, int] | None = None
-    padding_counts: bool = False
-    output_dim: int | None = None
-    embeddings_initializer: Any = "uniform"
-    optimizer: Any = None
-    devices: Any = None
-    expected_rows: float | None = None
-    expected_ids: float | None = None
+    table: EmbeddingVariable | None
+    combiner: Combiner | None
+    salt: str | None
+    padding_id: int | str | None
+    default_id: int | str | None
+    max_length: int | None
+    column: str | None
+    ids: tuple[int, int] | None
+    padding_counts: bool
+    output_dim: int | None
+    embeddings_initializer: Initializer
+    optimizer: keras.optimizers.Optimizer | str | None
+    devices: Sequence[str] | None
+    expected_rows: float | None
+    expected_ids: float | None
 
-    def __post_init__(self) -> None:
+    @explained()
+    def __init__(
+        self,
+        table: EmbeddingVariable | int | None = None,
+        combiner: Combiner | None = None,
+        salt: str | None = None,
+        padding_id: int | str | None = None,
+        default_id: int | str | None = None,
+        max_length: int | None = None,
+        *,
+        column: str | None = None,
+        ids: tuple[int, int] | None = None,
+        padding_counts: bool = False,
+        output_dim: int | None = None,
+        embeddings_initializer: Initializer = "uniform",
+        optimizer: keras.optimizers.Optimizer | str | None = None,
+        devices: Sequence[str] | None = None,
+        expected_rows: float | None = None,
+        expected_ids: float | None = None,
+    ):
+        if is_integer(table) and output_dim is None:
+            table, output_dim = None, table
+        fields = {
+            "table": table,
+            "combiner": combiner,
+            "salt": salt,
+            "padding_id": padding_id,
+            "default_id": default_id,
+            "max_length": max_length,
+            "column": column,
+            "ids": ids,
+            "padding_counts": padding_counts,
+            "output_dim": output_dim,
+            "embeddings_initializer": embeddings_initializer,
+            "optimizer": optimizer,
+            "devices": devices,
+            "expected_rows": expected_rows,
+            "expected_ids": expected_ids,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+    def _check(self) -> None:
         if (self.table is None) == (self.output_dim is None):
             raise ValueError(
-                f"`table`={self.table!r} and `output_dim`={self.output_dim!r}: "
-                "give exactly one of them."
+                "A Feature needs an EmbeddingVariable or an `output_dim`, such as "
+                f"Feature(16), got table={self.table!r} and "
+                f"output_dim={self.output_dim!r}."
             )
         if self.output_dim is not None:
             check_count("output_dim", self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 "`table` must be a lodestar.EmbeddingVariable, got a "
-                f"{type(self.table).__name__}. Pass `output_dim` to create one."
+                f"{type(self.table).__name__}. Pass an integer, the embedding "
+                "dimension, to create one."
             )
         elif (
             self.embeddings_initializer != "uniform"
@@ -290,6 +341,6 @@ def to_features(features: Any) -> dict[str, Feature]:
             )
         if not isinstance(feature, Feature):
             size = check_count(f"features[{name!r}]", feature)
-            feature = Feature(output_dim=size)
+            feature = Feature(size)
         result[name] = feature
     return result

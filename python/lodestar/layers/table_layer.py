@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import check_unmasked
+from lodestar._typing import DTypePolicy
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.table_variable import as_table
@@ -32,9 +33,12 @@ def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
 class TableLayer(keras.layers.Layer):
     """A layer with tables, which are saved together with its other weights."""
 
-    def __init__(self, **kwargs: Any):
-        kwargs.pop("autocast", None)
-        super().__init__(autocast=False, **kwargs)
+    def __init__(
+        self, trainable: bool, dtype: DTypePolicy | None, name: str | None
+    ):
+        super().__init__(
+            trainable=trainable, dtype=dtype, name=name, autocast=False
+        )
         self.supports_jit = False
         self.supports_masking = True
 

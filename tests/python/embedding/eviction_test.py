@@ -264,9 +264,9 @@ def test_when_full_is_saved(tmp_path):
     assert lodestar.MaxRows.from_config(
         {"n": 3, "policy": "lru"}
     ) == lodestar.MaxRows(3)
-    lodestar.snapshot.save(str(tmp_path), again)
+    lodestar.snapshot.save(again, str(tmp_path))
     restored = table(eviction=lodestar.MaxRows(1, when_full="raise"))
-    lodestar.snapshot.restore(str(tmp_path), restored)
+    lodestar.snapshot.restore(restored, str(tmp_path))
     refuses(lambda: restored.lookup([2], training=True), "table 't' is full")
 
 

@@ -258,6 +258,15 @@ def test_bad_row_splits_are_refused_when_served(tmp_path):
         )
 
 
+@pytest.mark.parametrize("call", ["save", "save_plain", "verify"])
+def test_the_model_comes_first(call, tmp_path):
+    more = [None] if call == "verify" else []
+    with pytest.raises(
+        TypeError, match=rf"lodestar\.export\.{call}\(model, path"
+    ):
+        getattr(lodestar.export, call)(tmp_path, keras.Sequential(), *more)
+
+
 def test_unknown_signature():
     with pytest.raises(ValueError, match=r"`signature`='csv' is not in \('ra"):
         lodestar.export.save(None, "nowhere", "csv")

@@ -443,12 +443,12 @@ def test_snapshots_of_waiting_gradients(devices, tmp_path):
     for delta in (False, True):
         for ids in ([1], [1, 2], [2, 3], [3]):
             optimizer.apply([slices(ids)], [t])
-        lodestar.snapshot.save(path, tables, delta=delta)
+        lodestar.snapshot.save(tables, path, delta=delta)
         with tf.device("/CPU:0"):
             restored = [
                 lodestar.EmbeddingVariable(3, name=kept.name) for kept in tables
             ]
-        lodestar.snapshot.restore(path, restored)
+        lodestar.snapshot.restore(restored, path)
         for kept, copied in zip(tables, restored, strict=True):
             assert_same(kept, copied)
 

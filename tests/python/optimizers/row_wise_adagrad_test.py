@@ -267,16 +267,16 @@ def test_a_snapshot_of_another_optimizer_names_both(tmp_path, first, second):
         fit(lodestar.optimizers.SGD(name="sgd"), own=made[rule](name="own"))
         for rule in (first, second)
     )
-    lodestar.snapshot.save(tmp_path, saved)
+    lodestar.snapshot.save(saved, tmp_path)
     before = table_of(other).export()
     with pytest.raises(
         lodestar.snapshot.SnapshotError,
         match=f"slots of '{second}', but the update uses '{first}'",
     ):
-        lodestar.snapshot.restore(tmp_path, other)
+        lodestar.snapshot.restore(other, tmp_path)
     assert table_of(other).export().optimizer == second
     np.testing.assert_array_equal(table_of(other).export().rows, before.rows)
-    lodestar.snapshot.restore(tmp_path, other, optimizer_slots="reset")
+    lodestar.snapshot.restore(other, tmp_path, optimizer_slots="reset")
     np.testing.assert_array_equal(
         table_of(other).export().rows, table_of(saved).export().rows
     )

@@ -216,9 +216,9 @@ def test_steps_of_two_threads_are_whole(tmp_path):
         try:
             for i in range(20):
                 path = str(tmp_path / str(i))
-                lodestar.snapshot.save(path, tables)
+                lodestar.snapshot.save(tables, path)
                 a, b = _table("a"), _table("b")
-                lodestar.snapshot.restore(path, [a, b])
+                lodestar.snapshot.restore([a, b], path)
                 assert int(a.step) == int(b.step)
                 assert _value(a) == _value(b)
         finally:

@@ -508,40 +508,40 @@ def snapshots(strategy, folder):
 
     several = make(strategy)
     several.insert_or_assign(range(20), np.ones([20, 2]))
-    info = lodestar.snapshot.save(folder, several, dense={"x": [1.0]})
+    info = lodestar.snapshot.save(several, folder, dense={"x": [1.0]})
     assert info.rows == 20 and len(info.tables["t"].files) == 2
     several.insert_or_assign([3, 30], np.zeros([2, 2]))
     several.remove(range(10, 12))
-    pending = lodestar.snapshot.save(folder, several, True, blocking=False)
+    pending = lodestar.snapshot.save(several, folder, True, blocking=False)
     assert pending.done()
     info = pending.wait()
     assert (info.kind, info.rows, info.removed) == ("delta", 2, 2)
     for where in (None, strategy):
         restored = make(where)
-        report = lodestar.snapshot.restore(folder, restored)
+        report = lodestar.snapshot.restore(restored, folder)
         assert report.restored == {"t": 19}
         equal(several, restored)
-    info = lodestar.snapshot.save(folder, restored, delta=True)
+    info = lodestar.snapshot.save(restored, folder, delta=True)
     assert (info.kind, info.rows) == ("delta", 0)
-    report = lodestar.snapshot.restore(folder, {}, version=1, on_extra="ignore")
+    report = lodestar.snapshot.restore({}, folder, version=1, on_extra="ignore")
     np.testing.assert_array_equal(report.dense["x"], [1.0])
 
     # From one process, with a maximum that leaves each its part.
     one = make(None, eviction=lodestar.MaxRows(19))
-    lodestar.snapshot.restore(folder, one)
+    lodestar.snapshot.restore(one, folder)
     alone = f"{folder}/alone"
     if several._workers.index == 0:
-        lodestar.snapshot.save(alone, one)
+        lodestar.snapshot.save(one, alone)
     several._exchange(b"")  # waits for it
     capped = make(strategy, eviction=lodestar.MaxRows(19))
-    lodestar.snapshot.restore(alone, capped)
+    lodestar.snapshot.restore(capped, alone)
     assert 10 < len(capped.export().ids) <= 19
 
     # A failure on one worker is an error on all, and leaves no version.
     try:
         lodestar.snapshot.save(
-            folder,
             several,
+            folder,
             dense={"x": "y" if several._workers.index else 1.0},
         )
     except (ValueError, lodestar.snapshot.SnapshotError) as error:
@@ -565,9 +565,9 @@ def unnamed(strategy, folder):
     assert said[0] == said[1]
     for table in several:
         table.insert_or_assign(range(9), np.ones([9, table.output_dim]))
-    lodestar.snapshot.save(folder, list(several))
+    lodestar.snapshot.save(list(several), folder)
     alone = make(None)
-    lodestar.snapshot.restore(folder, list(alone))
+    lodestar.snapshot.restore(list(alone), folder)
     for a, b in zip(several, alone):
         replicas.assert_same_tables(a, b)
 

@@ -53,7 +53,7 @@ def content(t):
 
 def dense(path, version=None):
     """The arrays that `save` took as `dense`."""
-    return snapshot.restore(path, {}, version=version, on_extra="ignore").dense
+    return snapshot.restore({}, path, version=version, on_extra="ignore").dense
 
 
 def rows_of(t):
