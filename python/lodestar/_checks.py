@@ -31,11 +31,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
-    """Raises ValueError unless `value` is one of `choices`."""
+def check_choice(
+    name: str, value: Any, choices: Collection[Any], owner: str = ""
+) -> None:
+    """Raises ValueError unless `value`, of a class `owner`, is in `choices`."""
     if value not in choices:
+        of = f" of {owner}" if owner else ""
         raise ValueError(
-            f"`{name}`={value!r} is not in {choices}."
+            f"`{name}`={value!r}{of} is not in {choices}."
             f"{did_you_mean(value, choices)}"
         )
 

@@ -190,7 +190,14 @@ class Snapshot(keras.callbacks.Callback):
         self._fresh = self._stopped
 
     def restore(
-        self, model: keras.Model, version: int | None = None, **options: Any
+        self,
+        model: keras.Model,
+        version: int | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+        on_missing: str = "error",
+        on_extra: str = "error",
+        optimizer_slots: str = "require",
     ) -> RestoreReport:
         """Restores a model; see `lodestar.snapshot.restore`.
 
@@ -200,14 +207,20 @@ class Snapshot(keras.callbacks.Callback):
         Args:
             model: A built model.
             version: Version to restore. Defaults to the newest.
-            **options: `rename`, `on_missing`, `on_extra` and `optimizer_slots`.
+            rename: See `lodestar.snapshot.restore`, also for the next ones.
+            on_missing: How to handle a table or weight that the snapshot lacks.
+            on_extra: How to handle one that the model lacks.
+            optimizer_slots: Whether to restore or to reset these.
         """
         report = restore(
             model,
             self._folder.path,
             version=version,
             iterator=self._iterator,
-            **options,
+            rename=rename,
+            on_missing=on_missing,
+            on_extra=on_extra,
+            optimizer_slots=optimizer_slots,
         )
         place = {name: report.metadata.get(name) for name in _START}
         known = all(type(place[name]) is int for name in ("epoch", "batch"))

@@ -1,7 +1,10 @@
 """open_writer: writes examples to a file of any format."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
+from lodestar._arguments import explained
+from lodestar._checks import did_you_mean
 from lodestar._errors import DataError
 from lodestar._files import as_path
 from lodestar._typing import StrPath
@@ -12,11 +15,23 @@ from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import SchemaLike, as_schema
 
 
+@explained()
 def open_writer(
     path: StrPath,
     schema: SchemaLike,
-    format: str | None = None,
-    **options: Any,
+    format: Literal[
+        "multislot", "norm", "raw", "parquet", "tfrecord", "csv", "tsv"
+    ]
+    | None = None,
+    *,
+    delimiter: str | None = None,
+    row_group_size: int | None = None,
+    compression: str | None = None,
+    key_type: Literal["uint32", "int32", "int64"] | None = None,
+    check: Literal["sum", "none"] | None = None,
+    layout: Literal["float", "int", "multi_hot_float", "multi_hot_int"]
+    | None = None,
+    nnz_per_slot: int | Sequence[int] | None = None,
 ) -> SampleWriter:
     """Opens a file for writing examples, in the form that datasets yield.
 
@@ -32,7 +47,14 @@ def open_writer(
         format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
             `"csv"` or `"tsv"`. None derives it from the suffix of `path`: `.txt`,
             `.norm`, `.raw`, `.parquet`, `.tfrecord`, `.csv`, `.tsv`.
-        **options: Options of the format's writer.
+        delimiter: CSV: `","`, the default, a tab, `";"` or `"|"`.
+        row_group_size: Parquet: rows per row group. Defaults to 65536.
+        compression: Parquet: the codec of pyarrow. Defaults to `"snappy"`.
+        key_type: Norm and Raw: dtype of keys. Defaults to `"uint32"`.
+        check: Norm: `"sum"`, the default, adds a checksum to each record; or
+            `"none"`.
+        layout: Raw: see `open_dataset`.
+        nnz_per_slot: Raw: see `open_dataset`.
 
     Raises:
         DataError: The format is unknown, or an option is for another format.
@@ -49,9 +71,22 @@ def open_writer(
         )
     if name not in FORMATS:
         raise DataError(
-            f"`format` must be one of {tuple(FORMATS)}, got {name!r}"
+            f"`format` must be one of {tuple(FORMATS)}, got {name!r}."
+            f"{did_you_mean(name, FORMATS)}"
         )
     found = FORMATS[name]
+    given = {
+        "delimiter": delimiter,
+        "row_group_size": row_group_size,
+        "compression": compression,
+        "key_type": key_type,
+        "check": check,
+        "layout": layout,
+        "nnz_per_slot": nnz_per_slot,
+    }
+    options: dict[str, Any] = {
+        name: x for name, x in given.items() if x is not None
+    }
     for option in options:
         if option not in found.writes:
             others = [f.name for f in FORMATS.values() if option in f.writes]

@@ -243,6 +243,7 @@ class EmbeddingVariable(PlacedTable):
         return self.admission is not None
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, and whether the table is trainable."""
         optimizer = self.optimizer
         initializer = initializers.serialize(self._row_initializer)
         return {
@@ -265,6 +266,7 @@ class EmbeddingVariable(PlacedTable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
+        """Creates an empty table from the result of `get_config`."""
         config = initializers.current_names(config)
         trainable = config.pop("trainable", True)
         table = cls(**config)

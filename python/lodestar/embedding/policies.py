@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import keras
 
-from lodestar._checks import check_count, is_number
+from lodestar._checks import check_choice, check_count, is_number
+from lodestar._reprs import short_repr
 
 _MAX_BLOOM_COUNT = 255
 _MAX_BLOOM_COUNTERS = 1 << 40
@@ -25,20 +26,25 @@ def _check_between(
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class _Policy:
     """Base class of policies, which are frozen dataclasses."""
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the arguments."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Creates a policy from the result of `get_config`."""
         return cls(**config)
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MinCount(_Policy):
     """Admits an id when it is seen for the n-th time, with exact counts.
 
@@ -54,15 +60,11 @@ class MinCount(_Policy):
     """
 
     n: int
-    unit: str = "step"
+    unit: Literal["step", "occurrence"] = "step"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinCount")
-        if self.unit not in ("step", "occurrence"):
-            raise ValueError(
-                f"`unit`={self.unit!r} of MinCount is not 'step' or "
-                "'occurrence'."
-            )
+        check_choice("unit", self.unit, ("step", "occurrence"), "MinCount")
 
     def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
@@ -74,7 +76,7 @@ class MinCount(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CountingBloom(_Policy):
     """Admits an id like `MinCount`, with approximate counts in bounded memory.
 
@@ -123,7 +125,7 @@ class CountingBloom(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MaxAge(_Policy):
     """Evicts rows that were not used for more than `steps`, when `evict()` is called.
 
@@ -145,7 +147,7 @@ class MaxAge(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MaxRows(_Policy):
     """Caps the table at `n` rows.
 
@@ -164,20 +166,13 @@ class MaxRows(_Policy):
     """
 
     n: int
-    policy: str = "lru"
-    when_full: str = "evict"
+    policy: Literal["lru", "lfu"] = "lru"
+    when_full: Literal["evict", "raise"] = "evict"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MaxRows")
-        if self.policy not in ("lru", "lfu"):
-            raise ValueError(
-                f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
-            )
-        if self.when_full not in ("evict", "raise"):
-            raise ValueError(
-                f"`when_full`={self.when_full!r} of MaxRows is not 'evict' or "
-                "'raise'."
-            )
+        check_choice("policy", self.policy, ("lru", "lfu"), "MaxRows")
+        check_choice("when_full", self.when_full, ("evict", "raise"), "MaxRows")
 
     def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
@@ -187,7 +182,7 @@ class MaxRows(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MinNorm(_Policy):
     """Evicts rows whose Euclidean norm is below `x`, when `evict()` is called.
 
@@ -206,7 +201,7 @@ class MinNorm(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MinFrequency(_Policy):
     """Evicts rows with a frequency below `n`, when `evict()` is called.
 
@@ -228,7 +223,7 @@ class MinFrequency(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class SharedRows(_Policy):
     """A `default_row` with `n` trained rows that ids without a row share.
 

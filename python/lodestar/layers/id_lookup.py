@@ -1,13 +1,14 @@
 """Keras layer that maps keys to ids."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._arguments import explained
 from lodestar._checks import (
     after,
     assert_true,
@@ -15,7 +16,7 @@ from lodestar._checks import (
     check_count,
     check_unmasked,
 )
-from lodestar._typing import Shape, TensorLike
+from lodestar._typing import DTypePolicy, Shape, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
 from lodestar.layers.seen_inputs import SeenInputs
@@ -28,7 +29,7 @@ from lodestar.ops.input_casts import check_casts
 _OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
 
 
-def _dtype_of(vocabulary: Any) -> str:
+def _dtype_of(vocabulary: Any) -> Literal["string", "int64"]:
     """Returns "int64" if the keys are integers, else "string"."""
     if vocabulary is None or isinstance(vocabulary, str):
         return "string"
@@ -94,7 +95,9 @@ class IdLookup(keras.layers.Layer):
             keeps the most frequent keys.
         pad_to_max_tokens: Whether encoded rows have `max_tokens` entries.
         sparse: Whether encoded rows are a SparseTensor.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        trainable: Unused; every Keras layer has it.
+        dtype: Keras dtype policy of encoded rows.
+        name: Name of the layer.
 
     Raises:
         ValueError: If an option is out of range, or the vocabulary is empty, too
@@ -104,6 +107,7 @@ class IdLookup(keras.layers.Layer):
             `IdTable.load_file`.
     """
 
+    @explained()
     def __init__(
         self,
         vocabulary: TensorLike | None = None,
@@ -111,17 +115,19 @@ class IdLookup(keras.layers.Layer):
         mask_token: str | bytes | int | None = None,
         oov_token: str | bytes | int | None = None,
         *,
-        vocabulary_dtype: str | None = None,
+        vocabulary_dtype: Literal["string", "int64"] | None = None,
         invert: bool = False,
-        output_mode: str = "int",
+        output_mode: Literal["int", "one_hot", "multi_hot", "count"] = "int",
         max_tokens: int | None = None,
         pad_to_max_tokens: bool = False,
         sparse: bool = False,
-        **kwargs: Any,
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
+        name: str | None = None,
     ):
-        vocabulary_size = kwargs.pop("vocabulary_size", None)
-        kwargs.setdefault("autocast", False)
-        super().__init__(**kwargs)
+        super().__init__(
+            trainable=trainable, dtype=dtype, name=name, autocast=False
+        )
         check_count("num_oov_indices", num_oov_indices, 0)
         check_choice("output_mode", output_mode, _OUTPUT_MODES)
         if invert and output_mode != "int":
@@ -141,7 +147,7 @@ class IdLookup(keras.layers.Layer):
         self.mask_token = mask_token
         default_oov = "[UNK]" if vocabulary_dtype == "string" else -1
         self.oov_token = default_oov if oov_token is None else oov_token
-        self.vocabulary_dtype = vocabulary_dtype
+        self.vocabulary_dtype: str = vocabulary_dtype
         self.invert = bool(invert)
         self.output_mode = output_mode
         self.max_tokens = max_tokens
@@ -150,7 +156,7 @@ class IdLookup(keras.layers.Layer):
         self.supports_jit = False
         self._seen = SeenInputs()
         # Length of encoded rows, once it has been used; None before that.
-        self._row_size = vocabulary_size
+        self._row_size: int | None = None
         # Maps keys, including the mask token, to the ids that call() returns.
         self._table = IdTable([], key_dtype=vocabulary_dtype, name=self.name)
         self._keys: tf.Variable = None  # unless `invert`
@@ -513,3 +519,12 @@ class IdLookup(keras.layers.Layer):
             "sparse": self.sparse,
             "vocabulary_size": self._row_size,
         }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "IdLookup":
+        """Creates a layer from the result of `get_config`."""
+        config = dict(config)
+        row_size = config.pop("vocabulary_size", None)
+        layer = cls(**config)
+        layer._row_size = row_size
+        return layer

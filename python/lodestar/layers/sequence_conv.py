@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 
 from lodestar import sequence
+from lodestar._arguments import explained
 from lodestar._checks import check_count
-from lodestar._typing import Shape
+from lodestar._typing import DTypePolicy, Shape
 from lodestar.ops import symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -63,13 +64,20 @@ class SequenceConv(keras.layers.Layer):
             sequences, instead of zeros (`paddingTrainable` in Paddle).
         padding_initializer: Initializer of the padding `[above + below, D]`:
             the rows that windows reach before and after a sequence.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        trainable: Whether the weights are trained.
+        dtype: Keras dtype policy of the layer.
+        name: Name of the layer.
 
     Raises:
         ValueError: If a size is less than 1, or an input is not ragged, has
             another rank or no static D.
     """
 
+    @explained(
+        refused={
+            "activity_regularizer": "Keras cannot compute one for ragged outputs."
+        }
+    )
     def __init__(
         self,
         filters: int,
@@ -85,16 +93,14 @@ class SequenceConv(keras.layers.Layer):
         bias_constraint: Any = None,
         padding_trainable: bool = False,
         padding_initializer: Any = "zeros",
-        **kwargs: Any,
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
+        name: str | None = None,
     ):
-        if kwargs.get("activity_regularizer") is not None:
-            raise ValueError(
-                "SequenceConv does not support `activity_regularizer`, because "
-                "Keras cannot compute one for ragged outputs."
-            )
         # A cast by Keras would make a symbolic ragged input dense.
-        kwargs.pop("autocast", None)
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(
+            trainable=trainable, dtype=dtype, name=name, autocast=False
+        )
         self.supports_jit = False
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
             check_count(name, size)

@@ -4,13 +4,14 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_choice
+from lodestar._reprs import optimizer_repr
 from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.devices import first_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -27,7 +28,7 @@ from lodestar.optimizers.table_updates import (
 )
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
-_NONFINITE = ("raise", "skip", "pass")
+Nonfinite: TypeAlias = Literal["raise", "skip", "pass"]
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
 
@@ -107,7 +108,7 @@ def _warn_of_lost_rows(
 
 def check_nonfinite(nonfinite: str) -> str:
     """Returns `nonfinite`, or raises ValueError if it is invalid."""
-    check_choice("nonfinite", nonfinite, _NONFINITE)
+    check_choice("nonfinite", nonfinite, get_args(Nonfinite))
     return nonfinite
 
 
@@ -539,3 +540,7 @@ class TableOptimizer(
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "nonfinite": self.nonfinite}
+
+    def __repr__(self) -> str:
+        """Shows the learning rate, and what differs from the defaults."""
+        return optimizer_repr(self, getattr(self, "wrapped_class", type(self)))

@@ -527,7 +527,7 @@ def test_config_round_trip():
         ),
         (
             lambda: lodestar.MinCount(2, "batch"),
-            "`unit`='batch' of MinCount is not 'step' or 'occurrence'",
+            "`unit`='batch' of MinCount is not in",
         ),
         (lambda: table(admission=3), "`admission`=3 is not None, MinCount"),
         (lambda: table(eviction=3), "`eviction` must be MaxAge, .* got 3"),
