@@ -216,7 +216,7 @@ def train(
             "held-out one."
         )
     if done is not None:
-        lodestar.snapshot.restore(done, model)
+        lodestar.snapshot.restore(model, done)
         print(f"Resuming from the model of {done.name}.", flush=True)
     saves = Saves(options.save_every)
     for number, (day, files) in enumerate(days, 1):
@@ -225,7 +225,7 @@ def train(
         print(f"{day}: AUC {values['auc']:.4f} during training", flush=True)
         if saves.due() or number == len(days):
             saves.save(
-                functools.partial(lodestar.snapshot.save, folder / day, model)
+                functools.partial(lodestar.snapshot.save, model, folder / day)
             )
 
 
@@ -235,7 +235,7 @@ def score(options: types.SimpleNamespace) -> None:
     exported = options.output / "saved_model"
     # In this process, even if it was trained on a cluster.
     model = new_model(options)
-    lodestar.snapshot.restore(done, model)
+    lodestar.snapshot.restore(model, done)
     lodestar.export.save(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
     batches = open_dataset(
