@@ -52,7 +52,7 @@ class Versions:
                 table.insert_or_assign(ids, tf.zeros([rows, _DIM]))
             table.insert_or_assign(ids, tf.fill([len(ids), _DIM], number * 1.0))
             weight.kernel.assign(tf.fill([_DIM, 1], number * 1.0))
-            lodestar.snapshot.save(self._all, model, delta=number > 1)
+            lodestar.snapshot.save(model, self._all, delta=number > 1)
         self.names = [f"{number:08d}" for number in range(1, count + 1)]
 
     def show(self, folder, name):
@@ -162,7 +162,7 @@ def _export_all(folder, keys):
     model = _model(variable)
     lodestar.export.save(model, ours)
     lodestar.export.save(model, following, follow=snapshots)
-    lodestar.snapshot.save(snapshots, model)
+    lodestar.snapshot.save(model, snapshots)
     gather = Gather(matrix)
     tf.saved_model.save(gather, stock, signatures=gather.serve)
     return ours, following, stock

@@ -77,10 +77,10 @@ def _save_and_restore(training, folder, runs, size):
     exported = training.table.export()
 
     def save():
-        snapshot.save(files, training.table)
+        snapshot.save(training.table, files)
 
     def restore():
-        snapshot.restore(files, table)
+        snapshot.restore(table, files)
 
     def insert():
         for begin in range(0, training.rows, 65_536):
@@ -173,9 +173,9 @@ def _delta(training, folder, runs, size):
     rng = np.random.default_rng(1)
     for run in range(runs + 1):
         shutil.rmtree(files, ignore_errors=True)
-        info = snapshot.save(files, training.table)
+        info = snapshot.save(training.table, files)
         training.step(rng.permutation(training.rows)[:changed])
-        after = snapshot.save(files, training.table, delta=True)
+        after = snapshot.save(training.table, files, delta=True)
         assert after.rows == changed
         synced = _write_alone(folder, after.path)
         if run:
@@ -234,7 +234,7 @@ def _beside(training, folder, runs, size):
         during = []
         for _ in range(runs):
             shutil.rmtree(files, ignore_errors=True)
-            pending = snapshot.save(files, training.table, blocking=False)
+            pending = snapshot.save(training.table, files, blocking=False)
             during += loop(call, lambda n, p=pending: p.done())
             pending.wait()
         median = statistics.median(rest)

@@ -179,7 +179,7 @@ def train(
             "held-out one."
         )
     if done is not None:
-        lodestar.snapshot.restore(done, model)
+        lodestar.snapshot.restore(model, done)
         print(f"Resuming from the model of {done.name}.", flush=True)
     interval = lodestar.snapshot.SaveInterval()
     for number, (day, files) in enumerate(days, 1):
@@ -192,7 +192,7 @@ def train(
             else interval.due()
         )
         if is_due or number == len(days):
-            info = lodestar.snapshot.save(folder / day, model)
+            info = lodestar.snapshot.save(model, folder / day)
             interval.saved(info.seconds)
 
 
@@ -202,7 +202,7 @@ def score(options: types.SimpleNamespace) -> None:
     exported = options.output / "saved_model"
     # In this process, even if it was trained on a cluster.
     model = new_model(options)
-    lodestar.snapshot.restore(done, model)
+    lodestar.snapshot.restore(model, done)
     lodestar.export.save(model, exported, from_rows=True)
     *_, (day, files) = days_of(options).items()
     batches = open_dataset(

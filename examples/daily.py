@@ -101,7 +101,7 @@ for day in range(DAYS):
     before = model.evaluate(today, verbose=0, return_dict=True)["auc"]
     model.fit(today, shuffle=False, verbose=0)
     evicted = int(table.evict())
-    info = lodestar.snapshot.save(path, model, delta=day > 0)
+    info = lodestar.snapshot.save(model, path, delta=day > 0)
     print(
         f"{day:3}  {before:19.3f}  {int(table.size()):13,}  {evicted:7,}  "
         f"{info.kind}, {info.bytes / 1e6:.1f} MB"
@@ -111,7 +111,7 @@ for day in range(DAYS):
 # snapshot, which includes the versions that its delta builds on.
 
 again = make_model()
-lodestar.snapshot.restore(path, again)
+lodestar.snapshot.restore(again, path)
 same = again.evaluate(today, verbose=0) == model.evaluate(today, verbose=0)
 print(
     f"\nThe restored model {'equals' if same else 'differs from'} the trained"

@@ -116,7 +116,7 @@ def main(folder: str) -> tuple[float, float]:
     # Tuesday: an additional feature, and Adam instead of Adagrad.
     model = make_model(all_, keras.optimizers.Adam(0.01))
     report = lodestar.snapshot.restore(
-        folder, model, on_missing="init", optimizer_slots="reset"
+        model, folder, on_missing="init", optimizer_slots="reset"
     )
     print(
         f"Tuesday starts at step {report.step}: {report.restored}; new: "
@@ -142,8 +142,8 @@ def main(folder: str) -> tuple[float, float]:
     users = lodestar.EmbeddingVariable(8, name="users")
     prices = lodestar.EmbeddingVariable(8, name="prices")
     report = lodestar.snapshot.restore(
-        folder,
         [users, prices],
+        folder,
         rename={"user_rows": "users"},
         on_missing="init",
         on_extra="ignore",

@@ -41,7 +41,7 @@ train, test = lodestar.data.open_dataset(
     ],
     batch_size=256,
     split=0.2,
-    shuffle_rows=2000,
+    shuffle=2000,
     seed=1,
     verbose=False,
 )

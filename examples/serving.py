@@ -83,7 +83,7 @@ for _ in range(200):
 folder = tempfile.mkdtemp()
 exported, snapshots = f"{folder}/model", f"{folder}/snapshots"
 lodestar.export.save(model, exported)
-lodestar.snapshot.save(snapshots, model)
+lodestar.snapshot.save(model, snapshots)
 done = threading.Event()
 
 
@@ -92,7 +92,7 @@ def train():
     while not done.is_set():
         for _ in range(20):
             model.train_on_batch(*batch())
-        lodestar.snapshot.save(snapshots, model, delta=True)
+        lodestar.snapshot.save(model, snapshots, delta=True)
 
 
 # ## The server

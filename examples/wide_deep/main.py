@@ -64,7 +64,7 @@ def run(options: types.SimpleNamespace) -> int:
     ordered = options.keep_order or options.data is None
     batches = data.train_dataset(
         options.batch_size,
-        shuffle_rows=0 if ordered else _SHUFFLED_ROWS,
+        shuffle=0 if ordered else _SHUFFLED_ROWS,
         seed=options.seed,
     )
     tables = models.dynamic_tables(options.seed)

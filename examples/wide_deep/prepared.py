@@ -61,14 +61,14 @@ class PreparedData:
         return Schema.load(self.folder / _SCHEMA)
 
     def train_dataset(
-        self, batch_size: int, *, shuffle_rows: int = 0, seed: int | None = None
+        self, batch_size: int, *, shuffle: int = 0, seed: int | None = None
     ) -> tf.data.Dataset:
         """One epoch of `train_files`."""
         return self._dataset(
             self.train_files,
             self.train_examples,
             batch_size,
-            shuffle_rows=shuffle_rows,
+            shuffle=shuffle,
             seed=seed,
         )
 

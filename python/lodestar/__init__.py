@@ -1,5 +1,8 @@
 """Lodestar: sparse features for TensorFlow 2 and Keras 3."""
 
+import sys as _sys
+import types as _types
+
 from lodestar import _library as _library
 from lodestar import (
     callbacks,
@@ -66,3 +69,11 @@ __all__ = [
     "train",
     "warm_start",
 ]
+
+# Completion and `dir` show the public names alone.
+for _module in (
+    _sys.modules[__name__],
+    *(globals()[_name] for _name in __all__),
+):
+    if isinstance(_module, _types.ModuleType):
+        setattr(_module, "__dir__", _module.__all__.copy)  # noqa: B010

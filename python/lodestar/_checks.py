@@ -1,7 +1,9 @@
 """Checks and conversions of arguments."""
 
+import difflib
 import numbers
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,25 @@ def is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
-    """Raises ValueError unless `value` is one of `choices`."""
+def check_choice(
+    name: str, value: Any, choices: Collection[Any], owner: str = ""
+) -> None:
+    """Raises ValueError unless `value`, of a class `owner`, is in `choices`."""
     if value not in choices:
-        raise ValueError(f"`{name}`={value!r} is not in {choices}.")
+        of = f" of {owner}" if owner else ""
+        raise ValueError(
+            f"`{name}`={value!r}{of} is not in {choices}."
+            f"{did_you_mean(value, choices)}"
+        )
+
+
+def did_you_mean(value: Any, known: Iterable[Any]) -> str:
+    """Returns " Did you mean 'x'?" for a misspelled name, else ""."""
+    if not isinstance(value, str):
+        return ""
+    by_lower = {name.lower(): name for name in known if isinstance(name, str)}
+    close = difflib.get_close_matches(value.lower(), by_lower, n=1)
+    return f" Did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
 def check_flag(name: str, value: Any) -> bool:
@@ -58,6 +75,26 @@ def check_name(name: Any) -> str:
             f"which files cannot hold, got {name!r}."
         )
     return name
+
+
+def check_model_first(function: str, model: Any, path: Any) -> None:
+    """Raises TypeError if `model` and `path` of a function are swapped.
+
+    Args:
+        function: Name of the function, for the message.
+        model: A model or tables.
+        path: A path.
+    """
+    if isinstance(model, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"`model` is the path {os.fsdecode(model)!r}. Pass the model first: "
+            f"lodestar.{function}(model, path)."
+        )
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"`path` must be a path, got a {type(path).__name__}: "
+            f"lodestar.{function}(model, path)."
+        )
 
 
 def check_texts(**lists: Any) -> None:

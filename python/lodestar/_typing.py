@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
+import keras
 import numpy.typing as npt
 import tensorflow as tf
 
@@ -13,6 +14,9 @@ StrPaths: TypeAlias = StrPath | Iterable[StrPath]
 
 # Input of `tf.convert_to_tensor`.
 TensorLike: TypeAlias = tf.Tensor | npt.ArrayLike
+
+# The dtype policy of a Keras layer, or the name of one.
+DTypePolicy: TypeAlias = str | keras.DTypePolicy
 
 # A static shape, as in Keras: None for an unknown dimension.
 Shape: TypeAlias = tuple[int | None, ...]

@@ -222,7 +222,7 @@ class _Target(NamedTuple):
             return cls(target, ids_lib.to_int64, keep)
         feature = target
         if isinstance(target, DynamicEmbedding):
-            feature = target.feature
+            feature = target._feature
         if not isinstance(feature, Feature):
             raise ValueError(
                 "`table` must be a lodestar.EmbeddingVariable, Feature or "

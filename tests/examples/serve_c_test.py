@@ -327,7 +327,7 @@ class Following:
 
     def save(self):
         delta = self.snapshots.exists()
-        return lodestar.snapshot.save(self.snapshots, self.model, delta=delta)
+        return lodestar.snapshot.save(self.model, self.snapshots, delta=delta)
 
     def is_printed(self, line):
         wanted = self.model({"ids": self.ids}, training=False)["score"]

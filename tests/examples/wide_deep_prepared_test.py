@@ -139,7 +139,7 @@ def test_the_numbers_are_those_to_train_on(prepared, tmp_path, schema):
     np.testing.assert_allclose(data.mean, values.mean(0), rtol=1e-5)
     np.testing.assert_allclose(data.variance, values.var(0), rtol=1e-5)
     assert int(data.train_dataset(128).cardinality()) == 3
-    shuffled = data.train_dataset(300, shuffle_rows=300, seed=1)
+    shuffled = data.train_dataset(300, shuffle=300, seed=1)
     for dataset, wanted, ordered in (
         (data.train_dataset(300), train, True),
         (shuffled, train, False),

@@ -45,7 +45,7 @@ def train(table, ids=(IDS, [1, 2], [4])):
 
 
 def content(table):
-    return {name: v.numpy() for name, v in table.export_all().items()}
+    return {name: v.numpy() for name, v in table._export_all().items()}
 
 
 def assert_same(got, want):
@@ -102,9 +102,9 @@ def test_a_deep_copy_outlives_the_original_and_saves(tmp_path):
     other.clear()
     tf.train.Checkpoint(table=other).restore(path).assert_consumed()
     assert_same(content(other), want)
-    lodestar.snapshot.save(tmp_path / "snapshots", {"t": copied}, delta=True)
+    lodestar.snapshot.save({"t": copied}, tmp_path / "snapshots", delta=True)
     copied.clear()
-    lodestar.snapshot.restore(tmp_path / "snapshots", {"t": copied})
+    lodestar.snapshot.restore({"t": copied}, tmp_path / "snapshots")
     assert_same(content(copied), want)
 
 

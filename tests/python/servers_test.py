@@ -36,7 +36,7 @@ def rows(container, shared_name):
 _MAKE = """
 table = lodestar.EmbeddingVariable(2, devices=[server], name="t")
 table.insert_or_assign([1, 2, 3], [[1.0, 1.0]] * 3)
-(part,) = table.parts
+(part,) = table._parts
 made = (_servers.claim(server + "/device:CPU:0").program, part._unique_name)
 assert rows(*made) == 3
 with open(sys.argv[2], "w") as file:

@@ -128,7 +128,7 @@ def test_ids_are_salted_for_a_feature_or_layer(of):
         ids = target.table_ids(IDS)
     else:
         target = lodestar.layers.DynamicEmbedding(table=t, salt="s")
-        ids = target.feature.table_ids(IDS)
+        ids = target._feature.table_ids(IDS)
         warm_start.from_embedding(target, ROWS, IDS)
         np.testing.assert_array_equal(target(IDS), ROWS)
     warm_start.from_embedding(target, ROWS, IDS)

@@ -39,6 +39,7 @@ def layers(ids: tf.Tensor) -> None:
     DynamicEmbedding(16, eviction="lru")  # mistake
     layer.tabel.size()  # mistake
     print(layer.output_dim.shape)  # mistake
+    lodestar.Feature("16")  # mistake
     lodestar.Feature(output_dim=16, combine="mean")  # mistake
     lodestar.Feature(output_dim=16, combiner="average")  # mistake
     EmbeddingCollection({"user": "16"})  # mistake
@@ -89,8 +90,9 @@ def training(model: keras.Model, data: tf.data.Dataset) -> None:
 
 
 def snapshots(model: keras.Model) -> None:
-    lodestar.snapshot.restore("snapshots", model, on_missing="ignor")  # mistake
-    report = lodestar.snapshot.restore("snapshots", model)
+    lodestar.snapshot.restore(model, "snapshots", on_missing="ignor")  # mistake
+    report = lodestar.snapshot.restore(model, "snapshots")
+    lodestar.snapshot.save("snapshots", model)  # mistake
     print(report.tables)  # mistake
     print(lodestar.snapshot.versions("snapshots").version)  # mistake
     print(lodestar.snapshot.versions("snapshots")[0].size)  # mistake

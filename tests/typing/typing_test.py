@@ -22,7 +22,6 @@ from lodestar.data.files.formats import FORMATS
 from lodestar.data.open_dataset import OpenArguments
 from lodestar.data.record_dataset import ReadArguments, ReadOptions
 from lodestar.data.schema.column import ColumnArguments
-from lodestar.snapshot.restoring import RestoreArguments, RestoreOptions
 
 # Bazel's copies of this file are links to it.
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -149,7 +148,6 @@ def _named_arguments(function):
 def test_declared_arguments_are_the_options():
     read = ReadArguments.__optional_keys__
     assert read == _fields(ReadOptions) - {"batch_size"}
-    assert RestoreArguments.__optional_keys__ == _fields(RestoreOptions)
     of_kinds = {"name", "kind", "dtype", "shape", "size"}
     assert ColumnArguments.__optional_keys__ == _fields(Column) - of_kinds
     readers = [f.dataset for f in FORMATS.values() if f.dataset]

@@ -201,24 +201,24 @@ def snapshots(
     blocking: bool,
 ) -> None:
     contents = {"table": table}
-    info = lodestar.snapshot.save(path=folder, model=contents, delta=True)
+    info = lodestar.snapshot.save(contents, folder, delta=True)
     assert_type(info, SnapshotInfo)
-    pending = lodestar.snapshot.save(path=folder, model=table, blocking=False)
+    pending = lodestar.snapshot.save(table, folder, blocking=False)
     assert_type(pending.wait(), SnapshotInfo)
     assert_type(
-        lodestar.snapshot.save(path=folder, model=table, blocking=blocking),
+        lodestar.snapshot.save(table, folder, blocking=blocking),
         SnapshotInfo | PendingSnapshot,
     )
-    assert_type(lodestar.snapshot.save(path=folder, model=model).step, int)
+    assert_type(lodestar.snapshot.save(model, folder).step, int)
     copying = lodestar.snapshot.copy(folder, "gs://bucket/a", blocking=False)
     assert_type(copying.wait(), CopyReport)
-    report = lodestar.snapshot.restore(folder, contents, on_extra="ignore")
+    report = lodestar.snapshot.restore(contents, folder, on_extra="ignore")
     assert_type(report.dense, dict[str, np.ndarray])
-    lodestar.snapshot.restore(folder, [table])
-    lodestar.snapshot.restore(folder, DynamicEmbedding(8))
-    lodestar.snapshot.restore(folder, module, optimizer_slots="reset")
-    lodestar.snapshot.restore(folder, Tower(), version=3)
-    lodestar.snapshot.restore(folder, model, step=3)
+    lodestar.snapshot.restore([table], folder)
+    lodestar.snapshot.restore(DynamicEmbedding(8), folder)
+    lodestar.snapshot.restore(module, folder, optimizer_slots="reset")
+    lodestar.snapshot.restore(Tower(), folder, version=3)
+    lodestar.snapshot.restore(model, folder, step=3)
     newest = lodestar.snapshot.versions(folder)[-1]
     print(newest.rows + newest.tables["user"].dim, newest.kind)
     print(lodestar.snapshot.compact(folder, keep=3).removed)

@@ -35,7 +35,7 @@ for row in rows:
     examples.append(tf.train.Example(features=features).SerializeToString())
 scores = model(batch if len(batch) > 1 else next(iter(batch.values())))
 lodestar.export.save(model, "served", "examples")
-lodestar.snapshot.save("snapshots", model)
+lodestar.snapshot.save(model, "snapshots")
 np.savez("wanted.npz", examples=np.array(examples, object), scores=scores)
 print(lodestar.__file__)
 print(lodestar._library.path)

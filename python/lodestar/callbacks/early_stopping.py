@@ -89,13 +89,15 @@ class EarlyStopping(_bases.EarlyStopping):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._manager: tf.train.CheckpointManager = None
         # The Snapshot callback of `lodestar.train.fit`, which keeps the epoch.
-        self.keeper: Any = None
-        self.kept: int | None = None  # Version, or 0 while it is being written.
+        self._keeper: Any = None
+        self._kept: int | None = (
+            None  # Version, or 0 while it is being written.
+        )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Removes the best epoch of an earlier training."""
         super().on_train_begin(logs)
-        self.kept = None
+        self._kept = None
         self._remove()
 
     def on_epoch_end(
@@ -106,15 +108,15 @@ class EarlyStopping(_bases.EarlyStopping):
         is_best = self.best is not None and self.best_epoch == epoch
         if not self._restores or not is_best:
             return
-        if self.keeper is None:
+        if self._keeper is None:
             self._save()
         else:
-            self.keeper.keep_best(self)
+            self._keeper._keep_best(self)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the best epoch."""
         super().on_train_end(logs)
-        keeper, manager = self.keeper, self._manager
+        keeper, manager = self._keeper, self._manager
         if not self._restores or self.best is None or not (keeper or manager):
             return
         if self.verbose > 0:
@@ -129,7 +131,7 @@ class EarlyStopping(_bases.EarlyStopping):
             self._remove()
             return
         try:
-            keeper.restore_best(self)
+            keeper._restore_best(self)
         except SnapshotError as error:
             warnings.warn(
                 f"The best epoch, {self.best_epoch + 1}, is no longer available, "
@@ -140,13 +142,13 @@ class EarlyStopping(_bases.EarlyStopping):
 
     def get_state(self) -> dict[str, Any]:
         """Returns the state that snapshots save in addition to Keras's."""
-        return {"kept": self.kept}
+        return {"kept": self._kept}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores the result of `get_state`."""
-        self.kept = state["kept"]
-        if self.kept == 0 and self.keeper is not None:
-            self.kept = self.keeper.newest
+        self._kept = state["kept"]
+        if self._kept == 0 and self._keeper is not None:
+            self._kept = self._keeper._newest
 
     def _save(self) -> None:
         if self._manager is None:

@@ -64,7 +64,7 @@ class Evict(Periodic):
                 f"an `eviction`: {[table.name for table in tables]}."
             )
 
-    def on_batches(self) -> None:
+    def _on_batches(self) -> None:
         """Evicts rows every `every` batches."""
         for table in children(self.model, EmbeddingVariable):
             if self._on_evict is None:
@@ -78,5 +78,5 @@ class Evict(Periodic):
         self, epoch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Evicts rows if `every` is `"epoch"`."""
-        if self.by_epoch:
-            self.on_batches()
+        if self._by_epoch:
+            self._on_batches()

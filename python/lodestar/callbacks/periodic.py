@@ -8,7 +8,7 @@ from lodestar._typing import Every
 
 
 class Periodic(_bases.Callback):
-    """Counts the trained batches, and calls `on_batches` every so many.
+    """Counts the trained batches, and calls `_on_batches` every so many.
 
     With `steps_per_execution` a call is several batches, some of which may be beyond
     the end of the epoch. If Keras does not know the number of batches, the last call
@@ -23,15 +23,15 @@ class Periodic(_bases.Callback):
         super().__init__()
         check_epoch_or_count(name, every)
         self._every: Any = every
-        self.batches = 0
+        self._batches = 0
         self._first_batch = 0  # First batch of the current call.
 
     @property
-    def by_epoch(self) -> bool:
+    def _by_epoch(self) -> bool:
         """Whether to act at the end of each epoch instead."""
         return bool(self._every == "epoch")
 
-    def on_batches(self) -> None:
+    def _on_batches(self) -> None:
         """Acts after the last of `every` batches."""
         raise NotImplementedError
 
@@ -43,20 +43,20 @@ class Periodic(_bases.Callback):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        before = self.batches
+        before = self._batches
         steps = (self.params or {}).get("steps")
         last = batch if steps is None else min(batch, steps - 1)
-        self.batches += max(last - self._first_batch, 0) + 1
+        self._batches += max(last - self._first_batch, 0) + 1
         if (
-            not self.by_epoch
-            and before // self._every < self.batches // self._every
+            not self._by_epoch
+            and before // self._every < self._batches // self._every
         ):
-            self.on_batches()
+            self._on_batches()
 
     def get_state(self) -> dict[str, int]:
         """Returns the state that snapshots save."""
-        return {"batches": self.batches}
+        return {"batches": self._batches}
 
     def set_state(self, state: dict[str, int]) -> None:
         """Restores the result of `get_state`."""
-        self.batches = state["batches"]
+        self._batches = state["batches"]

@@ -4,7 +4,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
@@ -23,7 +23,12 @@ from lodestar.snapshot.found_tables import tables_in
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import restore, restore_values, save
-from lodestar.snapshot.restoring import RestoreArguments, RestoreReport
+from lodestar.snapshot.restoring import (
+    OnExtra,
+    OnMissing,
+    OptimizerSlots,
+    RestoreReport,
+)
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 from lodestar.snapshot.save_interval import SaveInterval
 from lodestar.snapshot.together import Together
@@ -128,9 +133,9 @@ class Snapshot(_bases.Callback):
         # Versions that the snapshot being written refers to.
         self._kept_in_writing: list[int] = []
         # The last version that was written or restored, for EarlyStopping.
-        self.newest: int | None = None
+        self._newest: int | None = None
 
-    def reader(self, data: tf.data.Dataset) -> ResumableDataset:
+    def _reader(self, data: tf.data.Dataset) -> ResumableDataset:
         """Returns the reader of `data` whose position is saved; for `train.fit`."""
         known = self._iterator
         if known is None and self._fresh:
@@ -148,7 +153,7 @@ class Snapshot(_bases.Callback):
         return known
 
     @contextlib.contextmanager
-    def training(
+    def _resume(
         self,
         callbacks: keras.callbacks.CallbackList,
         build: Callable[[], str],
@@ -183,7 +188,7 @@ class Snapshot(_bases.Callback):
         self._training, self._first_batch = training, training.batch
         try:
             for callback in self._keeping():
-                callback.keeper = self
+                callback._keeper = self
             yield training
             self._moment = training.moment()
         except BaseException:
@@ -192,7 +197,7 @@ class Snapshot(_bases.Callback):
             raise
         finally:
             for callback in self._keeping():
-                callback.keeper = None
+                callback._keeper = None
             self._training = None
         # Other callbacks have seen an interrupted epoch end.
         self._fresh = self._stopped
@@ -201,7 +206,11 @@ class Snapshot(_bases.Callback):
         self,
         model: Model,
         version: int | None = None,
-        **options: Unpack[RestoreArguments],
+        *,
+        rename: Mapping[str, str] | None = None,
+        on_missing: OnMissing = "error",
+        on_extra: OnExtra = "error",
+        optimizer_slots: OptimizerSlots = "require",
     ) -> RestoreReport:
         """Restores a model; see `lodestar.snapshot.restore`.
 
@@ -211,20 +220,26 @@ class Snapshot(_bases.Callback):
         Args:
             model: A built model.
             version: Version to restore. Defaults to the newest.
-            **options: `rename`, `on_missing`, `on_extra` and `optimizer_slots`.
+            rename: See `lodestar.snapshot.restore`, also for the next ones.
+            on_missing: How to handle a table or weight that the snapshot lacks.
+            on_extra: How to handle one that the model lacks.
+            optimizer_slots: Whether to restore or to reset these.
         """
         report = restore(
-            self._folder.path,
             model,
+            self._folder.path,
             version=version,
             iterator=self._iterator,
-            **options,
+            rename=rename,
+            on_missing=on_missing,
+            on_extra=on_extra,
+            optimizer_slots=optimizer_slots,
         )
         place = {name: report.metadata.get(name) for name in _START}
         known = all(type(place[name]) is int for name in ("epoch", "batch"))
         self._place = place if known else None
         self._moment = report.dense
-        self.newest = report.version
+        self._newest = report.version
         self._fresh = self._stopped = False
         return report
 
@@ -288,24 +303,24 @@ class Snapshot(_bases.Callback):
         self._collect()
         if self._unsaved:
             if self._restored is not None:
-                self.keep_best(self._restored)
+                self._keep_best(self._restored)
             self._take_now()
         self._restored = None
         self._collect()
 
-    def keep_best(self, callback: EarlyStopping) -> None:
+    def _keep_best(self, callback: EarlyStopping) -> None:
         """Marks the current epoch, of which a snapshot is kept."""
-        callback.kept = 0
+        callback._kept = 0
         self._best.append(callback)
 
-    def restore_best(self, callback: EarlyStopping) -> None:
+    def _restore_best(self, callback: EarlyStopping) -> None:
         """Restores the tables and weights of the best epoch."""
         self._collect()
-        if callback.kept is None:
+        if callback._kept is None:
             raise SnapshotError("its snapshot could not be written")
-        if callback.kept == self.newest and not self._unsaved:
+        if callback._kept == self._newest and not self._unsaved:
             return
-        restore_values(self._folder.path, self.model, callback.kept)
+        restore_values(self.model, self._folder.path, callback._kept)
         # An interrupted epoch resumes from the newest snapshot.
         if not self._stopped:
             self._unsaved = True
@@ -359,10 +374,10 @@ class Snapshot(_bases.Callback):
         """Starts a snapshot, which stays due while another process writes."""
         try:
             moment, metadata, delta = self._moment_of_all()
-            kept = [callback.kept for callback in self._keeping()]
+            kept = [callback._kept for callback in self._keeping()]
             self._writing = save(
-                self._folder.path,
                 self.model,
+                self._folder.path,
                 delta,
                 iterator=self._iterator,
                 dense=moment,
@@ -423,12 +438,12 @@ class Snapshot(_bases.Callback):
             info = writing.wait()
         except Exception as error:
             for callback in best:
-                callback.kept = None
+                callback._kept = None
             self._failed(error)
             return
-        self.newest = info.version
+        self._newest = info.version
         for callback in best:
-            callback.kept = info.version
+            callback._kept = info.version
         if self._interval is not None:
             self._interval.saved(info.seconds)
         keep = self._keep

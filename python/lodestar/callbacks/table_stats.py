@@ -86,7 +86,7 @@ class TableStats(Periodic):
         if self._log_dir is not None:
             self._writer = tf.summary.create_file_writer(self._log_dir)
 
-    def on_batches(self) -> None:
+    def _on_batches(self) -> None:
         """Writes every `update_freq` batches."""
         self._write(model_stats(self.model))
 
@@ -95,10 +95,10 @@ class TableStats(Periodic):
     ) -> None:
         """Extends the logs; writes if `update_freq` is `"epoch"`."""
         wants_logs = logs is not None and self._logs
-        if not self.by_epoch and not wants_logs:
+        if not self._by_epoch and not wants_logs:
             return
         numbers = model_stats(self.model)
-        if self.by_epoch:
+        if self._by_epoch:
             self._write(numbers)
         if logs is None:
             return
@@ -116,7 +116,7 @@ class TableStats(Periodic):
     def _write(self, numbers: Mapping[str, float]) -> None:
         if self._writer is None:
             return
-        with self._writer.as_default(step=self.batches):
+        with self._writer.as_default(step=self._batches):
             for name, value in numbers.items():
                 # tf.summary.scalar needs the tensorboard package.
                 tf.summary.write(

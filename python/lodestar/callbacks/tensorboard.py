@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from lodestar import _bases
+from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._files import as_path
 from lodestar._input_bytes import open_input
@@ -48,6 +49,12 @@ class TensorBoard(_bases.TensorBoard):
 
     Args:
         log_dir: Directory of the event files and the projector's files.
+        histogram_freq: See `keras.callbacks.TensorBoard`, also for the next ones.
+        write_graph: Whether to write the graph.
+        write_images: Whether to write weights as images.
+        write_steps_per_second: Whether to write the speed.
+        update_freq: `"epoch"`, `"batch"` or a number of batches.
+        profile_batch: Batch or range of batches to profile.
         embeddings_freq: Number of epochs between writes of the projector's
             files. 0 writes none.
         embeddings_metadata: File with a label for each id, or a dict that maps
@@ -57,23 +64,36 @@ class TensorBoard(_bases.TensorBoard):
             are relative to `log_dir`.
         embeddings_rows: Maximum number of rows per table in the projector. For
             a larger table, it shows rows evenly spaced over the ids.
-        **kwargs: Other arguments of `keras.callbacks.TensorBoard`.
 
     Raises:
         ValueError: If `embeddings_metadata` has a table that the model does not
             have.
     """
 
+    @explained()
     def __init__(
         self,
         log_dir: StrPath = "logs",
         *,
+        histogram_freq: int = 0,
+        write_graph: bool = True,
+        write_images: bool = False,
+        write_steps_per_second: bool = False,
+        update_freq: Literal["epoch", "batch"] | int = "epoch",
+        profile_batch: int | tuple[int, int] = 0,
         embeddings_freq: int = 0,
         embeddings_metadata: StrPath | Mapping[str, StrPath] | None = None,
         embeddings_rows: int = 10_000,
-        **kwargs: Any,
     ):
-        super().__init__(as_path(log_dir), **kwargs)
+        super().__init__(
+            as_path(log_dir),
+            histogram_freq=histogram_freq,
+            write_graph=write_graph,
+            write_images=write_images,
+            write_steps_per_second=write_steps_per_second,
+            update_freq=update_freq,
+            profile_batch=profile_batch,
+        )
         check_count("embeddings_freq", embeddings_freq, 0)
         check_count("embeddings_rows", embeddings_rows)
         # With Keras's attribute names, Keras would write its own files.

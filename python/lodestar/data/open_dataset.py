@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import tensorflow as tf
 
 from lodestar import _bases
-from lodestar._checks import check_integer, is_number
+from lodestar._arguments import explained
+from lodestar._checks import check_integer, did_you_mean, is_number
 from lodestar._errors import DataError
 from lodestar._formats import (
     FormatName,
     KeyType,
     Layout,
     MultiSlotMode,
+    OnError,
     ReadChecks,
+    SparseForm,
 )
 from lodestar._typing import StrPath
 from lodestar.data.arrow.arrow_dataset import skip_of
@@ -39,12 +42,14 @@ from lodestar.data.record_dataset import (
     ReadArguments,
     ReadOptions,
     as_paths,
+    given_options,
     options_of,
 )
 from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.data.schema.infer import INFERRED, Wanted
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.shared_file_list import SharedFileList
+from lodestar.data.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
 
@@ -77,14 +82,14 @@ class OpenArguments(ReadArguments, total=False):
     weights: Mapping[str, str] | None
     split_by: str | None
     verbose: bool
-    mode: MultiSlotMode
+    mode: MultiSlotMode | None
     pipe_command: Sequence[StrPath] | None
     ins_id: bool
     parse_content: bool
     parse_logkey: bool
-    key_type: KeyType
-    check: ReadChecks
-    layout: Layout
+    key_type: KeyType | None
+    check: ReadChecks | None
+    layout: Layout | None
     nnz_per_slot: int | Sequence[int] | None
     num_samples: int | None
     slot_size_array: Sequence[int] | None
@@ -92,8 +97,21 @@ class OpenArguments(ReadArguments, total=False):
 
 _TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
+# Options of some formats only.
+_OF_FORMATS = {
+    "mode",
+    "pipe_command",
+    "ins_id",
+    "parse_content",
+    "parse_logkey",
+    "key_type",
+    "check",
+    "layout",
+    "nnz_per_slot",
+    "num_samples",
+}
 # With one of these, a dataset has state that files cannot share.
-_STATEFUL = {"mode", "shuffle_files", "shuffle_rows"}
+_STATEFUL = {"mode", "shuffle_files", "shuffle"}
 
 
 @overload
@@ -129,6 +147,7 @@ def open_dataset(
 ) -> "SchemaDataset | tuple[SchemaDataset, SchemaDataset]": ...
 
 
+@explained()
 def open_dataset(
     data: Any,
     schema: SchemaLike | None = None,
@@ -152,7 +171,31 @@ def open_dataset(
     split: float | None = None,
     split_by: str | None = None,
     verbose: bool = True,
-    **options: Any,
+    drop_remainder: bool = False,
+    num_parallel_files: int = 2,
+    deterministic: bool = True,
+    shuffle_files: bool = False,
+    shuffle: int = 0,
+    seed: int | None = None,
+    repeat: int | None = 1,
+    shard: tuple[int, int] | None = None,
+    prefetch: int = 1,
+    sparse: SparseForm = "ragged",
+    on_error: OnError = "raise",
+    skipped: SkippedRecords | None = None,
+    as_columns: bool = False,
+    open_command: Sequence[StrPath] | None = None,
+    mode: MultiSlotMode | None = None,
+    pipe_command: Sequence[StrPath] | None = None,
+    ins_id: bool = False,
+    parse_content: bool = False,
+    parse_logkey: bool = False,
+    key_type: KeyType | None = None,
+    check: ReadChecks | None = None,
+    layout: Layout | None = None,
+    nnz_per_slot: int | Sequence[int] | None = None,
+    num_samples: int | None = None,
+    slot_size_array: Sequence[int] | None = None,
 ) -> "SchemaDataset | tuple[SchemaDataset, SchemaDataset]":
     """Opens files or a table as batches of `(features, label)`.
 
@@ -225,10 +268,43 @@ def open_dataset(
         split_by: With `split`: a column, of whose values the fraction is held out,
             e.g. `"user"`: each user is in one of the datasets.
         verbose: Whether to print an inferred schema to stderr.
-        **options: `shuffle_rows`, `shuffle_files`, `seed`, `repeat`, `shard`,
-            `prefetch`, `drop_remainder`, `num_parallel_files`, `sparse`, `on_error`,
-            `skipped` and others, see `ReadOptions`; and the options of the format,
-            below.
+        drop_remainder: Whether to drop an epoch's last batch if it is smaller.
+        num_parallel_files: Number of parsing threads.
+        deterministic: If False, each thread reads its own file, and examples of
+            different files are interleaved as they become ready. Such an iterator
+            cannot be saved.
+        shuffle_files: Whether to read the files in a new order in every epoch.
+        shuffle: If positive, the size of the window from which examples are
+            drawn at random, differently in every epoch.
+        seed: Seed for shuffling. None draws a new seed for each dataset.
+        repeat: Number of epochs. None repeats without end.
+        shard: `(num, index)`: reads one of `num` disjoint parts of the data. The
+            parts consist of every `num`-th file, or with fewer files than readers,
+            of every `num`-th record of each file (in Parquet, TFRecord and text, a
+            run of rows).
+        prefetch: Number of batches to prepare ahead; 0 prepares each on demand.
+        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a
+            `lodestar.ragged.LoDTensor` each; or `"csr"`, one HugeCTR CSR over
+            all S sparse id columns:
+            `features["csr"]` is a dict of `row_offsets`, int64 `[B * S + 1]`, with
+            the columns of an example adjacent, and `values`, int64 `[N]`. Sparse
+            float columns remain ragged.
+        on_error: `"raise"`: a bad record raises an error that names it. `"skip"`:
+            bad records are skipped, counted, and reported in `skipped` and in
+            TensorFlow's log. An unreadable file, e.g. a missing one, is always an
+            error.
+        skipped: A `SkippedRecords` for the counts and messages.
+        as_columns: If True, an element is a dict of the used columns as a writer's
+            `write_batch` accepts them, bit for bit as read: a sparse column is
+            `(values, row_splits)`, a one-hot column its ids `[B]`, a label
+            `[B, 1]` in its own dtype.
+        open_command: A command and its arguments, e.g. `["hdfs", "dfs", "-cat",
+            "{path}"]`, for files that no TensorFlow file system supports. It runs
+            once per file, with each `{path}` replaced, and without a shell or
+            stdin. Its stdout is the content of the file, which is decompressed if
+            the path ends in `.gz`. Paths are passed unchanged, without expanding
+            folders or file lists. A command that cannot be run or has a nonzero
+            exit code is an error like an unreadable file.
 
     Options of MultiSlot text:
         mode: `"queue"`, the default, streams the lines. `"file_instant"` reads a
@@ -277,6 +353,32 @@ def open_dataset(
             `InvalidArgumentError`: a value contradicts the schema; names the file,
             row and column.
     """
+    options = given_options(
+        drop_remainder=drop_remainder,
+        num_parallel_files=num_parallel_files,
+        deterministic=deterministic,
+        shuffle_files=shuffle_files,
+        shuffle=shuffle,
+        seed=seed,
+        repeat=repeat,
+        shard=shard,
+        prefetch=prefetch,
+        sparse=sparse,
+        on_error=on_error,
+        skipped=skipped,
+        as_columns=as_columns,
+        open_command=open_command,
+        mode=mode,
+        pipe_command=pipe_command,
+        ins_id=ins_id,
+        parse_content=parse_content,
+        parse_logkey=parse_logkey,
+        key_type=key_type,
+        check=check,
+        layout=layout,
+        nnz_per_slot=nnz_per_slot,
+        num_samples=num_samples,
+    )
     found_schema = None if schema is None else as_schema(schema)
     outside: set[str] = set()
     given = _why_not_inspected(data, options)
@@ -298,12 +400,12 @@ def open_dataset(
         skip_lines=skip_lines,
         encoding=encoding,
         weights=weights,
-        slot_size_array=options.pop("slot_size_array", None),
+        slot_size_array=slot_size_array,
         outside=outside,
     )
     if is_table(data):
         _refuse(arrow, TEXT_OPTIONS, "a table")
-        for name in ("format", "open_command", "shuffle_files"):
+        for name in ("format", "open_command", "shuffle_files", *_OF_FORMATS):
             if {**options, "format": format}.get(name):
                 raise ValueError(f"`{name}` is not an option of a table.")
         read = options_of(open_dataset, batch_size, options)
@@ -545,6 +647,7 @@ def _check_options(
 def _format_called(name: str | None) -> Format:
     if name not in FORMATS:
         raise DataError(
-            f"`format` must be one of {tuple(FORMATS)}, got {name!r}"
+            f"`format` must be one of {tuple(FORMATS)}, got {name!r}."
+            f"{did_you_mean(name, FORMATS)}"
         )
     return FORMATS[name]

@@ -1,10 +1,13 @@
 """open_writer: writes examples to a file of any format."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from lodestar._arguments import explained
+from lodestar._checks import did_you_mean
 from lodestar._errors import DataError
 from lodestar._files import as_path
-from lodestar._formats import WrittenFormat
+from lodestar._formats import Checks, KeyType, Layout, WrittenFormat
 from lodestar._typing import StrPath
 from lodestar.data.files.find_format import format_of_name
 from lodestar.data.files.formats import FORMATS
@@ -13,11 +16,20 @@ from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import SchemaLike, as_schema
 
 
+@explained()
 def open_writer(
     path: StrPath,
     schema: SchemaLike,
     format: WrittenFormat | None = None,
-    **options: Any,
+    *,
+    batch_size: int | None = None,
+    delimiter: str | None = None,
+    row_group_size: int | None = None,
+    compression: str | None = None,
+    key_type: KeyType | None = None,
+    check: Checks | None = None,
+    layout: Layout | None = None,
+    nnz_per_slot: int | Sequence[int] | None = None,
 ) -> SampleWriter:
     """Opens a file for writing examples, in the form that datasets yield.
 
@@ -34,7 +46,15 @@ def open_writer(
             `"tfrecord"`, `"csv"` or `"tsv"`. None derives it from the suffix of
             `path`: `.txt`, `.instant`, `.norm`, `.raw`, `.parquet`, `.tfrecord`,
             `.csv`, `.tsv`.
-        **options: Options of the format's writer.
+        batch_size: FileInstant: rows per batch, 32 by default.
+        delimiter: CSV: `","`, the default, a tab, `";"` or `"|"`.
+        row_group_size: Parquet: rows per row group. Defaults to 65536.
+        compression: Parquet: the codec of pyarrow. Defaults to `"snappy"`.
+        key_type: Norm and Raw: dtype of keys. Defaults to `"uint32"`.
+        check: Norm: `"sum"`, the default, adds a checksum to each record; or
+            `"none"`.
+        layout: Raw: see `open_dataset`.
+        nnz_per_slot: Raw: see `open_dataset`.
 
     Raises:
         DataError: The format is unknown, or an option is for another format.
@@ -51,9 +71,23 @@ def open_writer(
         )
     if name not in FORMATS:
         raise DataError(
-            f"`format` must be one of {tuple(FORMATS)}, got {name!r}"
+            f"`format` must be one of {tuple(FORMATS)}, got {name!r}."
+            f"{did_you_mean(name, FORMATS)}"
         )
     found = FORMATS[name]
+    given = {
+        "batch_size": batch_size,
+        "delimiter": delimiter,
+        "row_group_size": row_group_size,
+        "compression": compression,
+        "key_type": key_type,
+        "check": check,
+        "layout": layout,
+        "nnz_per_slot": nnz_per_slot,
+    }
+    options: dict[str, Any] = {
+        name: x for name, x in given.items() if x is not None
+    }
     for option in options:
         if option not in found.writes:
             others = [f.name for f in FORMATS.values() if option in f.writes]

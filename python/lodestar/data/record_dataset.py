@@ -8,7 +8,7 @@ from typing import Any, TypedDict, TypeVar, get_args
 
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_count, is_integer
+from lodestar._checks import check_choice, check_count, did_you_mean, is_integer
 from lodestar._files import as_path
 from lodestar._formats import OnError, SparseForm
 from lodestar._typing import StrPath, StrPaths
@@ -26,45 +26,7 @@ _T = TypeVar("_T")
 class ReadOptions:
     """Options of the datasets of all formats.
 
-    Attributes:
-        batch_size: Number of examples per batch.
-        drop_remainder: Whether to drop an epoch's last batch if it is smaller.
-        num_parallel_files: Number of parsing threads.
-        deterministic: If False, each thread reads its own file, and examples of
-            different files are interleaved as they become ready. Such an iterator
-            cannot be saved.
-        shuffle_files: Whether to read the files in a new order in every epoch.
-        shuffle_rows: If positive, the size of the window from which examples are
-            drawn at random, differently in every epoch.
-        seed: Seed for shuffling. None draws a new seed for each dataset.
-        repeat: Number of epochs. None repeats without end.
-        shard: `(num, index)`: reads one of `num` disjoint parts of the data. The
-            parts consist of every `num`-th file, or with fewer files than readers,
-            of every `num`-th record of each file (in Parquet, TFRecord and text, a
-            run of rows).
-        prefetch: Number of batches to prepare ahead; 0 prepares each on demand.
-        sparse: Form of sparse columns: `"ragged"`; `"lod"`, a
-            `lodestar.ragged.LoDTensor` each; or `"csr"`, one HugeCTR CSR over
-            all S sparse id columns:
-            `features["csr"]` is a dict of `row_offsets`, int64 `[B * S + 1]`, with
-            the columns of an example adjacent, and `values`, int64 `[N]`. Sparse
-            float columns remain ragged.
-        on_error: `"raise"`: a bad record raises an error that names it. `"skip"`:
-            bad records are skipped, counted, and reported in `skipped` and in
-            TensorFlow's log. An unreadable file, e.g. a missing one, is always an
-            error.
-        skipped: A `SkippedRecords` for the counts and messages.
-        as_columns: If True, an element is a dict of the used columns as a writer's
-            `write_batch` accepts them, bit for bit as read: a sparse column is
-            `(values, row_splits)`, a one-hot column its ids `[B]`, a label
-            `[B, 1]` in its own dtype.
-        open_command: A command and its arguments, e.g. `["hdfs", "dfs", "-cat",
-            "{path}"]`, for files that no TensorFlow file system supports. It runs
-            once per file, with each `{path}` replaced, and without a shell or
-            stdin. Its stdout is the content of the file, which is decompressed if
-            the path ends in `.gz`. Paths are passed unchanged, without expanding
-            folders or file lists. A command that cannot be run or has a nonzero
-            exit code is an error like an unreadable file.
+    `open_dataset` describes them.
 
     Raises:
         ValueError: An option is out of range.
@@ -75,7 +37,7 @@ class ReadOptions:
     num_parallel_files: int = 2
     deterministic: bool = True
     shuffle_files: bool = False
-    shuffle_rows: int = 0
+    shuffle: int = 0
     seed: int | None = None
     repeat: int | None = 1
     shard: tuple[int, int] | None = None
@@ -89,7 +51,12 @@ class ReadOptions:
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size, 1)
         check_count("num_parallel_files", self.num_parallel_files, 1)
-        check_count("shuffle_rows", self.shuffle_rows, 0)
+        if isinstance(self.shuffle, bool):
+            raise ValueError(
+                "`shuffle` must be the number of examples to draw from, such as "
+                f"shuffle=10_000, or 0 for the order of the files, got {self.shuffle}."
+            )
+        check_count("shuffle", self.shuffle, 0)
         check_count("prefetch", self.prefetch, 0)
         if self.repeat is not None:
             check_count("repeat", self.repeat, 1)
@@ -138,7 +105,7 @@ class ReadOptions:
         """Returns the arguments of a format's dataset op."""
         return {
             "batch_size": tf.constant(self.batch_size, tf.int64),
-            "shuffle_rows": tf.constant(self.shuffle_rows, tf.int64),
+            "shuffle_rows": tf.constant(self.shuffle, tf.int64),
             "seed": tf.cast(seed, tf.int64),
             "drop_remainder": self.drop_remainder,
             "deterministic": self.deterministic,
@@ -170,7 +137,7 @@ class ReadArguments(TypedDict, total=False):
     num_parallel_files: int
     deterministic: bool
     shuffle_files: bool
-    shuffle_rows: int
+    shuffle: int
     seed: int | None
     repeat: int | None
     shard: tuple[int, int] | None
@@ -182,6 +149,28 @@ class ReadArguments(TypedDict, total=False):
     open_command: Sequence[StrPath] | None
 
 
+# Default values of the options besides `batch_size`.
+READ_OPTIONS = {
+    field.name: field.default
+    for field in dataclasses.fields(ReadOptions)
+    if field.name != "batch_size"
+}
+
+
+def given_options(**options: Any) -> dict[str, Any]:
+    """Returns options of any kind without those that have their default value.
+
+    The default of an option of a format is None or False.
+    """
+
+    def is_given(name: str, value: Any) -> bool:
+        if name in READ_OPTIONS:
+            return bool(value != READ_OPTIONS[name])
+        return value is not None and value is not False
+
+    return {name: x for name, x in options.items() if is_given(name, x)}
+
+
 def options_of(
     reader: Callable[..., Any], batch_size: int, options: Mapping[str, Any]
 ) -> ReadOptions:
@@ -191,18 +180,18 @@ def options_of(
         TypeError: There is no such option.
         ValueError: An option is out of range.
     """
-    known = [field.name for field in dataclasses.fields(ReadOptions)]
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        own = [
-            name
-            for name, parameter in inspect.signature(reader).parameters.items()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        ]
-        raise TypeError(
-            f"There is no option `{unknown[0]}`; the options are "
-            f"{', '.join([*own, *known[1:]])}."
-        )
+    own = [
+        name
+        for name, parameter in inspect.signature(reader).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    known = dict.fromkeys([*own, *READ_OPTIONS])
+    for name in options:
+        if name not in READ_OPTIONS:
+            raise TypeError(
+                f"There is no option `{name}`.{did_you_mean(name, known)} The "
+                f"options are {', '.join(known)}."
+            )
     return ReadOptions(batch_size, **options)
 
 
@@ -284,7 +273,7 @@ def epochs(
         return epoch(order, seed)
 
     # Endlessly repeated empty epochs would draw seeds forever.
-    shuffles = bool(options.shuffle_files or options.shuffle_rows)
+    shuffles = bool(options.shuffle_files or options.shuffle)
     if shuffles and num_batches != 0:
         # One random number per epoch; new numbers on each call of fit().
         seeds = tf.data.Dataset.random(

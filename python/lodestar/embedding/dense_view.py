@@ -56,9 +56,9 @@ def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
     If the size exceeds `limit`, N is about `limit` and the ids are evenly spaced.
     They ascend within each part of the table.
     """
-    dtypes = {"dtype": table.row_dtype, "slot_dtype": table.update_dtype}
+    dtypes = {"dtype": table._row_dtype, "slot_dtype": table._update_dtype}
     ids = []
-    for part in table.parts:
+    for part in table._parts:
         with part.on_device():
             exported = gen_ops.lodestar_embedding_export(
                 part.resource_handle,
@@ -71,7 +71,7 @@ def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
     if count > limit:
         ids = [_spaced(own, limit / count) for own in ids]
     rows = []
-    for part, own in zip(table.parts, ids, strict=True):
+    for part, own in zip(table._parts, ids, strict=True):
         with part.on_device():
             found, *_ = gen_ops.lodestar_embedding_inspect(
                 part.resource_handle, own, **dtypes

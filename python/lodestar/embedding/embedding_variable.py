@@ -1,5 +1,6 @@
 """A table of embeddings that grows with the ids it sees."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -7,9 +8,9 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
-from lodestar._resource import gpu_in_scope
 from lodestar._typing import AnyTensor, AnyTensorLike, Combiner, OptimizerLike
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import eviction as eviction_lib
@@ -24,10 +25,10 @@ from lodestar.embedding import (
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
-from lodestar.embedding.lookup_arguments import LoadMode
+from lodestar.embedding.lookup_arguments import LoadMode, refuse_sizes
+from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
-from lodestar.embedding.table_variable import TableVariable
 from lodestar.ops import embedding_ops, embedding_partition_ops
 from lodestar.ops.embedding_collection_ops import (
     FeatureAttrs,
@@ -38,7 +39,7 @@ from lodestar.ops.flat_values import flat_values, map_flat
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(TableVariable):
+class EmbeddingVariable(PlacedTable):
     """An embedding table over int64 ids, which adds a row for each new id.
 
     The whole int64 range is valid; narrower integers are widened and uint64 ids
@@ -104,41 +105,20 @@ class EmbeddingVariable(TableVariable):
             this version of lodestar.
     """
 
-    # The subclasses for `devices` and for several workers.
-    on_devices: type["EmbeddingVariable"]
-    on_workers: type["EmbeddingVariable"]
-    workers: workers_lib.Workers | None = None
+    # The workers that share the rows, if several do.
+    _workers: workers_lib.Workers | None = None
+    # The parts of the table: one per device, or a single one.
+    _parts: tuple[TablePart, ...]
 
-    def __new__(
-        cls, *args: Any, devices: Any = None, **kwargs: Any
-    ) -> "EmbeddingVariable":
-        if cls is EmbeddingVariable and workers_lib.of_strategy() is not None:
-            if devices is not None:
-                raise NotImplementedError(
-                    "`devices` is given under MultiWorkerMirroredStrategy, "
-                    "whose workers hold the rows. Leave it out."
-                )
-            return super().__new__(EmbeddingVariable.on_workers)
-        if devices is None and not strategies.servers():
-            if cls is not EmbeddingVariable or gpu_in_scope() is None:
-                return super().__new__(cls)
-        if issubclass(cls, EmbeddingVariable.on_devices):
-            return super().__new__(cls)
-        if cls is not EmbeddingVariable:
-            raise TypeError(
-                f"{cls.__name__}, a custom subclass, does not support "
-                "`devices`. Use lodestar.EmbeddingVariable."
-            )
-        return super().__new__(EmbeddingVariable.on_devices)
-
+    @explained(surplus=functools.partial(refuse_sizes, "EmbeddingVariable"))
     def __init__(
         self,
         output_dim: int,
-        *positional: Any,
+        *,
         embeddings_initializer: initializers.Initializer = "uniform",
         seed: int | Sequence[int] | None = None,
         default_row: lookup_arguments.DefaultRow = "zeros",
-        dtype: Any = tf.float32,
+        dtype: tf.DType | str = tf.float32,
         rounding: lookup_arguments.Rounding = "nearest",
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
@@ -148,22 +128,20 @@ class EmbeddingVariable(TableVariable):
         devices: Sequence[str] | None = None,
         name: str | None = None,
     ):
-        lookup_arguments.refuse_sizes(
-            "EmbeddingVariable", "output_dim", output_dim, *positional
-        )
         given_name = check_name(name) if name else None
         name = given_name or (
             f"embedding_variable_{keras.backend.get_uid('embedding_variable')}"
         )
         self._table_name = name
-        self.row_dtype = lookup_arguments.row_dtype(dtype)
-        self._rounding = lookup_arguments.rounding(rounding, self.row_dtype)
+        self._row_dtype = lookup_arguments.row_dtype(dtype)
+        self._rounding = lookup_arguments.rounding(rounding, self._row_dtype)
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
         self.output_dim = check_count("output_dim", output_dim)
         self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
+        self._given_devices = devices
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
         self.admission = policies.check_admission(admission)
@@ -172,14 +150,14 @@ class EmbeddingVariable(TableVariable):
         self.on_evict = eviction_lib.check_on_evict(on_evict)
         self._missing, self._missing_values, self._shared_rows = (
             lookup_arguments.missing_rows(
-                default_row, self.output_dim, self.row_dtype
+                default_row, self.output_dim, self._row_dtype
             )
         )
         with tf.init_scope():
             self._parts = self._make_parts()
             # Inputs of lookups that no tape records.
             self._eager_constants = (
-                tf.zeros([0, self.output_dim], self.row_dtype),
+                tf.zeros([0, self.output_dim], self._row_dtype),
                 tf.constant(self._missing_values),
             )
         super().__init__(name, optimizer)
@@ -188,14 +166,14 @@ class EmbeddingVariable(TableVariable):
         return (self._make_part(None, self._attributes()),)
 
     def _make_part(self, device: str | None, attributes: Any) -> TablePart:
-        missing, dtype = self._missing_values, self.update_dtype
+        missing, dtype = self._missing_values, self._update_dtype
         return TablePart(self.name, device, attributes, missing, dtype)
 
     def _attributes(self) -> dict[str, Any]:
         """Returns the attributes of the EmbeddingVariable op."""
         return {
             "dim": self.output_dim,
-            "dtype": self.row_dtype,
+            "dtype": self._row_dtype,
             "rounding": self._rounding,
             "initializer": self._attrs.kind,
             "initializer_a": self._attrs.a,
@@ -211,10 +189,12 @@ class EmbeddingVariable(TableVariable):
 
     def _saved_tensors(self) -> dict[str, tf.Tensor]:
         with_slots = saved_state.with_optimizer_slots()
-        return saved_state.to_checkpoint(self.name, self.export_all(with_slots))
+        return saved_state.to_checkpoint(
+            self.name, self._export_all(with_slots)
+        )
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
-        return self.import_all(saved_state.from_checkpoint(self, saved))
+        return self._import_all(saved_state.from_checkpoint(self, saved))
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
         children = super()._saved_children(save_type)
@@ -233,11 +213,6 @@ class EmbeddingVariable(TableVariable):
         return None
 
     @property
-    def parts(self) -> tuple[TablePart, ...]:
-        """The parts of the table: one per device, or a single one."""
-        return self._parts
-
-    @property
     def resource_handle(self) -> tf.Tensor:
         """Resource handle of the table in this process.
 
@@ -247,23 +222,24 @@ class EmbeddingVariable(TableVariable):
         return self._parts[0].resource_handle
 
     @property
-    def is_sharded(self) -> bool:
+    def _is_sharded(self) -> bool:
         """Whether `devices` or several workers hold the rows."""
-        return self.devices is not None or self.workers is not None
+        return self.devices is not None or self._workers is not None
 
     @property
-    def shared_rows(self) -> int:
+    def _shared_row_count(self) -> int:
         """The number of `SharedRows`, or 0."""
         return 0 if self._shared_rows is None else self._shared_rows.n
 
     @property
-    def first_value_words(self) -> tuple[int, int] | None:
+    def _first_value_words(self) -> tuple[int, int] | None:
         """The seed and the salt, or None if all rows start with a constant."""
         if self._attrs.kind in initializers.CONSTANTS:
             return None
         return self._seed, self._salt
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, and whether the table is trainable."""
         optimizer = self.optimizer
         initializer = initializers.serialize(self._row_initializer)
         return {
@@ -286,6 +262,7 @@ class EmbeddingVariable(TableVariable):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
+        """Creates an empty table from the result of `get_config`."""
         config = initializers.current_names(config)
         trainable = config.pop("trainable", True)
         table = cls(**config)
@@ -293,12 +270,12 @@ class EmbeddingVariable(TableVariable):
         return table
 
     @property
-    def update_dtype(self) -> tf.DType:
+    def _update_dtype(self) -> tf.DType:
         """Dtype of optimizer slots and of applied gradients.
 
         float64 for float64 rows, otherwise float32.
         """
-        return tf.float64 if self.row_dtype == tf.float64 else tf.float32
+        return tf.float64 if self._row_dtype == tf.float64 else tf.float32
 
     @property
     def step(self) -> tf.Tensor:
@@ -373,7 +350,7 @@ class EmbeddingVariable(TableVariable):
         )
         grow, count = check_flag("grow", grow), check_flag("count", count)
         admit = lookup_arguments.check_admit(admit, grow)
-        training = self.trains(training)
+        training = self._trains(training)
         feature = lookup_arguments.feature_attrs(
             combiner, padding_id, default_id, padding_counts
         )
@@ -398,7 +375,7 @@ class EmbeddingVariable(TableVariable):
         self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
     ) -> tf.Tensor:
         """Looks up ids or bags, with options of `find_or_insert`."""
-        hook, missing_row, missing = self.collection_inputs()
+        hook, missing_row, missing = self._collection_inputs()
         with embedding_ops.on_cpu_in_graphs():
             if feature.combiner is not None:
                 return collection_lookup(
@@ -420,7 +397,7 @@ class EmbeddingVariable(TableVariable):
                 **options,
             )
 
-    def collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
+    def _collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """Returns the hook, the default row and its kind, for lookup ops.
 
         The hook is the `[0, output_dim]` value, which receives the table's gradient.
@@ -428,9 +405,9 @@ class EmbeddingVariable(TableVariable):
         recorded = _private.tape_may_record()
         eager = tf.executing_eagerly()
         if recorded or not eager:
-            self.meet_model()
+            self._meet_model()
         if recorded:
-            self.record()
+            self._record()
         if not eager:
             hook = tf.convert_to_tensor(self.value)
             return hook, tf.constant(self._missing_values), self._missing
@@ -458,7 +435,7 @@ class EmbeddingVariable(TableVariable):
         return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
 
     def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        hook, missing_row, _ = self.collection_inputs()
+        hook, missing_row, _ = self._collection_inputs()
         return embedding_ops.find(self.resource_handle, hook, ids, missing_row)
 
     def _each(
@@ -489,7 +466,7 @@ class EmbeddingVariable(TableVariable):
             rows: `[N, output_dim]`, cast to the table's dtype.
         """
         ids = ids_lib.to_dense_int64(ids, "insert_or_assign")
-        rows = ids_lib.to_numbers(rows, "rows", self.row_dtype)
+        rows = ids_lib.to_numbers(rows, "rows", self._row_dtype)
         divided = [(ids, rows)]
         if self.devices is not None:
             divided = embedding_partition_ops.partition_rows(
@@ -514,7 +491,7 @@ class EmbeddingVariable(TableVariable):
 
     def size(self) -> tf.Tensor:
         """Returns the number of rows, an int64 scalar."""
-        self.check_followed()
+        self._check_followed()
         return self._count()
 
     def _count(self) -> tf.Tensor:
@@ -636,7 +613,7 @@ class EmbeddingVariable(TableVariable):
         check_eager("inspect")
         ids = ids_lib.to_dense_int64(ids, "inspect")
         return table_parts.inspect(
-            self._parts, ids, self.row_dtype, self.update_dtype
+            self._parts, ids, self._row_dtype, self._update_dtype
         )
 
     def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
@@ -646,7 +623,7 @@ class EmbeddingVariable(TableVariable):
             optimizer_slots: Whether to include the optimizer slots.
         """
         check_eager("export")
-        return saved_state.to_rows(self.export_all(optimizer_slots))
+        return saved_state.to_rows(self._export_all(optimizer_slots))
 
     def load_rows(
         self, rows: EmbeddingRows, mode: LoadMode = "replace"
@@ -673,17 +650,17 @@ class EmbeddingVariable(TableVariable):
             tf.errors.ResourceExhaustedError: Out of memory.
         """
         lookup_arguments.check_import(rows, mode)
-        self.import_all(saved_state.from_rows(self, rows), mode)
+        self._import_all(saved_state.from_rows(self, rows), mode)
 
     def __repr__(self) -> str:
         shape = f"output_dim={self.output_dim} dtype={self.dtype}"
         return f"<EmbeddingVariable {self.name!r} {shape}>"
 
-    def export_all(
+    def _export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """Returns the content by checkpoint name, optionally without rows."""
-        self.check_followed()
+        self._check_followed()
         return table_parts.merged(
             table_parts.each(
                 "export",
@@ -692,9 +669,12 @@ class EmbeddingVariable(TableVariable):
             )
         )
 
-    def import_all(
+    def _import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Loads what `export_all` returned, atomically on each device."""
-        self.slots.restored()
+        """Loads what `_export_all` returned, atomically on each device."""
+        self._slots.restored()
         return self._parts[0].import_(saved, mode)
+
+
+PlacedTable._in_process = EmbeddingVariable

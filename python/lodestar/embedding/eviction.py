@@ -30,18 +30,18 @@ def evict(
     # Set by the user. It must not fail after rows are removed.
     on_evict = check_on_evict(table.on_evict)
     of_parts = table_parts.shares(
-        policies.check_eviction(policy, "policy"), len(table.parts)
+        policies.check_eviction(policy, "policy"), len(table._parts)
     )
     reads = return_rows or on_evict is not None
     counts, ids, rows = zip(
         *table_parts.each(
             "evict",
-            table.parts,
+            table._parts,
             lambda i, part: part.call(
                 gen_ops.lodestar_embedding_evict,
                 own_policy=policy is None,
                 return_rows=reads,
-                dtype=table.row_dtype,
+                dtype=table._row_dtype,
                 **policies.attributes(of_parts[i]),
             ),
         )

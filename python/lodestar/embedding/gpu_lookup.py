@@ -48,16 +48,16 @@ def _takes(table: Table, feature: FeatureAttrs) -> bool:
     of an empty bag, and single rows of a bag, because another row may be infinite.
     The divisors of mean and sqrtn are float32, which is too coarse for float64 rows.
     """
-    if table.workers is not None:
+    if table._workers is not None:
         return False
-    if not all(on_gpu(part.device) for part in table.parts):
+    if not all(on_gpu(part.device) for part in table._parts):
         return False
-    if len(table.parts) == 1:
+    if len(table._parts) == 1:
         return True
     if feature.default_id is not None:
         return False
     if feature.combiner in ("mean", "sqrtn"):
-        return table.row_dtype != tf.float64
+        return table._row_dtype != tf.float64
     return feature.combiner in (None, "sum")
 
 
@@ -67,7 +67,7 @@ def features_by_device(
     """Returns the indices of the features that each GPU looks up, in order."""
     places: dict[str, list[int]] = {}
     for f in taken(tables, features):
-        for part in tables[features[f].table].parts:
+        for part in tables[features[f].table]._parts:
             places.setdefault(part.device, []).append(f)
     return places
 
@@ -91,10 +91,10 @@ def lookup(
     calls: dict[str, _Call] = {}
     for f, feature in enumerate(features):
         table = tables[feature.table]
-        for part, share in zip(table.parts, divided[f], strict=True):
+        for part, share in zip(table._parts, divided[f], strict=True):
             call = calls.setdefault(part.device, _Call())
             call.add(table, part, *share)
-    of_tables = {id(table): table.collection_inputs() for table in tables}
+    of_tables = {id(table): table._collection_inputs() for table in tables}
     results: dict[str, list[tf.Tensor]] = {}
     for device, call in calls.items():
         options: dict[str, Any] = {
@@ -108,7 +108,7 @@ def lookup(
     found = []
     for f, feature in enumerate(features):
         shares = [
-            results[part.device].pop(0) for part in tables[feature.table].parts
+            results[part.device].pop(0) for part in tables[feature.table]._parts
         ]
         found.append(_joined(feature, inputs[f], shares, divided[f].places))
     return found
@@ -129,7 +129,7 @@ class _Call:
     """A lookup on one GPU."""
 
     def __init__(self) -> None:
-        self.parts: dict[int, tuple[Table, TablePart]] = {}
+        self._parts: dict[int, tuple[Table, TablePart]] = {}
         self.features: list[FeatureAttrs] = []
         self.inputs: list[FeatureInputs] = []
 
@@ -140,15 +140,15 @@ class _Call:
         feature: FeatureAttrs,
         inputs: FeatureInputs,
     ) -> None:
-        self.parts.setdefault(id(part), (table, part))
-        place = list(self.parts).index(id(part))
+        self._parts.setdefault(id(part), (table, part))
+        place = list(self._parts).index(id(part))
         self.features.append(feature._replace(table=place))
         self.inputs.append(inputs)
 
     def run(
         self, of_tables: Mapping[int, Any], options: dict[str, Any]
     ) -> list[tf.Tensor]:
-        tables = list(self.parts.values())
+        tables = list(self._parts.values())
         found = [of_tables[id(table)] for table, _ in tables]
         return embedding_collection_ops.collection_lookup(
             [part.resource_handle for _, part in tables],
@@ -170,7 +170,7 @@ def _divide(
     divided = []
     bags = collections.defaultdict(list)  # by the number of parts
     for f, (feature, batch) in enumerate(zip(features, inputs, strict=True)):
-        num_parts = len(tables[feature.table].parts)
+        num_parts = len(tables[feature.table]._parts)
         shares = _Shares()
         if num_parts == 1:
             shares.append((feature, batch))

@@ -117,7 +117,7 @@ def warn_of_equal_starts(tables: Sequence[Any]) -> None:
     """Warns about tables of one model with equal initial values."""
     seen: dict[tuple[int, int], Any] = {}
     for table in tables:
-        words = table.first_value_words
+        words = table._first_value_words
         if words is None:
             continue
         other = seen.setdefault(words, table)

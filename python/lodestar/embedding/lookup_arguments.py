@@ -13,6 +13,7 @@ from lodestar._checks import (
     check_count,
     check_flag,
     check_integer,
+    did_you_mean,
 )
 from lodestar._typing import AnyTensor, Combiner
 from lodestar.embedding.policies import SharedRows, serialize
@@ -158,6 +159,7 @@ def check_bags(combiner: Combiner | None, default_id: int | str | None) -> None:
         raise ValueError(
             f"`combiner`={combiner!r} is not None or one of "
             f"{embedding_ops.COMBINERS}."
+            f"{did_you_mean(combiner, embedding_ops.COMBINERS)}"
         )
     if default_id is not None and combiner is None:
         raise ValueError(
@@ -202,17 +204,15 @@ def feature_attrs(
     )
 
 
-def refuse_sizes(name: str, argument: str, *given: Any) -> None:
+def refuse_sizes(name: str, *given: Any) -> None:
     """Raises TypeError for the positional arguments of Keras's Embedding."""
-    if len(given) == 1:
-        return
     sizes = ", ".join(repr(value) for value in given)
     dim = repr(given[1]) if len(given) == 2 else "D"
     raise TypeError(
         f"{name.rpartition('.')[2]}({sizes}) takes one positional argument, "
-        f"`{argument}` (the embedding dimension), but {len(given)} were given. "
+        f"`output_dim` (the embedding dimension), but {len(given)} were given. "
         "Rows are added as ids are seen, so there is no number of ids: write "
-        f"lodestar.{name}({argument}={dim})."
+        f"lodestar.{name}(output_dim={dim})."
     )
 
 

@@ -79,8 +79,8 @@ def _pooling_device(table: Table, number: int) -> str:
 
     `number` divides tables evenly among the GPUs.
     """
-    devices = [part.device for part in table.parts]
-    if table.workers is not None or not all(map(on_gpu, devices)):
+    devices = [part.device for part in table._parts]
+    if table._workers is not None or not all(map(on_gpu, devices)):
         return "CPU"
     return devices[number % len(devices)]
 
@@ -95,7 +95,7 @@ def _fetch_and_pool(
     admit: bool | None,
     counters: tf.Tensor | None,
 ) -> list[tf.Tensor]:
-    hooks, _, missing = zip(*(t.collection_inputs() for t in tables))
+    hooks, _, missing = zip(*(t._collection_inputs() for t in tables))
     with embedding_ops.on_cpu_in_graphs():
         unique_ids, positions = embedding_partition_ops.unique_features(
             features, inputs, len(tables)
@@ -107,7 +107,7 @@ def _fetch_and_pool(
     ):
         if insert or count:
             occurrences = None
-            if table.counts_occurrences:
+            if table._counts_occurrences:
                 occurrences = embedding_partition_ops.occurrences(ids, where)
             options = {"insert": insert, "count": count, "admit": admit}
             call = _making(table, ids, kind, device, occurrences, **options)
@@ -158,12 +158,12 @@ class _Call(NamedTuple):
 
 def _by_id(calls: Sequence[_Call]) -> list[list[tf.Tensor]]:
     """Returns the results of functions in the order of their ids."""
-    of_workers = [c for c in calls if c.table.workers is not None]
+    of_workers = [c for c in calls if c.table._workers is not None]
     if not of_workers:
         return table_parts.by_id(
             [
                 table_parts.Call(
-                    c.table.parts, c.ids, c.run, c.device, c.columns
+                    c.table._parts, c.ids, c.run, c.device, c.columns
                 )
                 for c in calls
             ]
@@ -176,7 +176,7 @@ def _by_id(calls: Sequence[_Call]) -> list[list[tf.Tensor]]:
                 *(c.table, c.ids, c.run),
                 results=(
                     tf.TensorSpec(
-                        [None, c.table.output_dim], c.table.row_dtype
+                        [None, c.table.output_dim], c.table._row_dtype
                     ),
                     tf.TensorSpec([None], tf.bool),
                 ),
@@ -233,7 +233,7 @@ def _making(
 @replaceable
 def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """As `EmbeddingVariable.find`, for ids of any shape."""
-    hook, _, _ = table.collection_inputs()
+    hook, _, _ = table._collection_inputs()
     feature, inputs = FeatureAttrs(), FeatureInputs(ids)
     unique_ids, positions = embedding_partition_ops.unique_features(
         [feature], [inputs], 1

@@ -14,7 +14,7 @@ from lodestar.embedding.devices import (
     is_remote,
     on_gpu,
 )
-from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart, each, shares
 from lodestar.ops import embedding_ops
@@ -29,20 +29,16 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
     row from its device once, and pools bags and sums gradients locally.
     """
 
-    def __init__(
-        self, output_dim: int, *args: Any, devices: Any = None, **kwargs: Any
-    ):
-        gpu = gpu_in_scope()
-        if devices is None and gpu is not None:
-            devices = [gpu]
-        # None in the config, so that it also loads in another cluster.
-        self._given_devices = devices
-        self._devices = devices = check_devices(devices or strategies.servers())
-        super().__init__(output_dim, *args, devices=devices, **kwargs)
-
     def _make_parts(self) -> tuple[TablePart, ...]:
+        gpu = gpu_in_scope()
+        if self._given_devices is None and gpu is not None:
+            self._given_devices = [gpu]
+        # None in the config, so that it also loads in another cluster.
+        self._devices = check_devices(
+            self._given_devices or strategies.servers()
+        )
         on_one_gpu = len(self._devices) == 1 and on_gpu(self._devices[0])
-        if self.shared_rows and not on_one_gpu:
+        if self._shared_row_count and not on_one_gpu:
             raise NotImplementedError(
                 f"The table '{self.name}' has "
                 f"default_row={self._shared_rows!r}, which `devices` supports "
@@ -96,14 +92,14 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
         self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
     ) -> tf.Tensor:
         if (
-            len(self.parts) > 1
+            len(self._parts) > 1
             or feature.combiner is not None
-            or not on_gpu(self.parts[0].device)
+            or not on_gpu(self._parts[0].device)
         ):
             return super()._lookup(feature, inputs, **options)
         # The GPU does it all, so ids need no deduplication here.
-        (part,) = self.parts
-        hook, _, missing = self.collection_inputs()
+        (part,) = self._parts
+        hook, _, missing = self._collection_inputs()
         _, missing_row = part.lookup_inputs()
         with part.on_device():
             return embedding_ops.lookup_rows(
@@ -116,22 +112,22 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
                 **options,
             )
 
-    def import_all(
+    def _import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Loads what `export_all` returned, atomically on each device.
+        """Loads what `_export_all` returned, atomically on each device.
 
         If the rows of a capped table exceed the share of a device, `MaxRows` selects
         the rows that are left out.
         """
-        self.slots.restored()
-        of_parts = self.divided(saved, len(self.parts), mode)
+        self._slots.restored()
+        of_parts = self._divided(saved, len(self._parts), mode)
         done = each(
             "load_rows",
-            self.parts,
+            self._parts,
             lambda i, part: part.import_(of_parts[i], mode),
         )
         return None if tf.executing_eagerly() else tf.group(*done)
 
 
-EmbeddingVariable.on_devices = PartitionedEmbeddingVariable
+PlacedTable._on_devices = PartitionedEmbeddingVariable

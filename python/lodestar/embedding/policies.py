@@ -7,7 +7,8 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import keras
 
-from lodestar._checks import check_count, is_number
+from lodestar._checks import check_choice, check_count, is_number
+from lodestar._reprs import short_repr
 
 # What MinCount counts.
 Unit: TypeAlias = Literal["step", "occurrence"]
@@ -30,20 +31,25 @@ def _check_between(
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class _Policy:
     """Base class of policies, which are frozen dataclasses."""
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the arguments."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Creates a policy from the result of `get_config`."""
         return cls(**config)
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MinCount(_Policy):
     """Admits an id when it is seen for the n-th time, with exact counts.
 
@@ -63,13 +69,9 @@ class MinCount(_Policy):
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinCount")
-        if self.unit not in get_args(Unit):
-            raise ValueError(
-                f"`unit`={self.unit!r} of MinCount is not 'step' or "
-                "'occurrence'."
-            )
+        check_choice("unit", self.unit, get_args(Unit), "MinCount")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
         return {
             "admission": "min_count",
@@ -79,7 +81,7 @@ class MinCount(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CountingBloom(_Policy):
     """Admits an id like `MinCount`, with approximate counts in bounded memory.
 
@@ -109,7 +111,7 @@ class CountingBloom(_Policy):
         _check_between("CountingBloom", "false_positive_rate", rate, 0, 1)
         check_count("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
         bits = -math.log(self.false_positive_rate) / math.log(2) ** 2
         counters = max(1, math.ceil(self.expected_ids * bits))
@@ -128,7 +130,7 @@ class CountingBloom(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MaxAge(_Policy):
     """Evicts rows that were not used for more than `steps`, when `evict()` is called.
 
@@ -144,13 +146,13 @@ class MaxAge(_Policy):
     def __post_init__(self) -> None:
         check_count("steps", self.steps, 0, owner="MaxAge")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"max_age": int(self.steps)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MaxRows(_Policy):
     """Caps the table at `n` rows.
 
@@ -174,17 +176,10 @@ class MaxRows(_Policy):
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MaxRows")
-        if self.policy not in get_args(LruOrLfu):
-            raise ValueError(
-                f"`policy`={self.policy!r} of MaxRows is not 'lru' or 'lfu'."
-            )
-        if self.when_full not in get_args(WhenFull):
-            raise ValueError(
-                f"`when_full`={self.when_full!r} of MaxRows is not 'evict' or "
-                "'raise'."
-            )
+        check_choice("policy", self.policy, get_args(LruOrLfu), "MaxRows")
+        check_choice("when_full", self.when_full, get_args(WhenFull), "MaxRows")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         # The latter has no `when_full`.
         full = {} if self.when_full == "evict" else {"when_full": "raise"}
@@ -192,7 +187,7 @@ class MaxRows(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MinNorm(_Policy):
     """Evicts rows whose Euclidean norm is below `x`, when `evict()` is called.
 
@@ -205,13 +200,13 @@ class MinNorm(_Policy):
     def __post_init__(self) -> None:
         _check_between("MinNorm", "x", self.x, 0, math.inf)
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"min_norm": float(self.x)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MinFrequency(_Policy):
     """Evicts rows with a frequency below `n`, when `evict()` is called.
 
@@ -227,13 +222,13 @@ class MinFrequency(_Policy):
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinFrequency")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"min_frequency": int(self.n)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class SharedRows(_Policy):
     """A `default_row` with `n` trained rows that ids without a row share.
 
@@ -250,7 +245,7 @@ class SharedRows(_Policy):
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="SharedRows")
 
-    def attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
         return {"shared_rows": int(self.n)}
 
@@ -314,7 +309,7 @@ def attributes(policies: Sequence[Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for policy in policies:
         if policy is not None:
-            merged.update(policy.attributes())
+            merged.update(policy._attributes())
     return merged
 
 

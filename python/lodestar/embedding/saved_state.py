@@ -95,15 +95,19 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
             f"{pending} ids that wait for admission, {counters} counters of a "
             "filter."
         )
-    if shared and not table.shared_rows:
+    if shared and not table._shared_row_count:
         _warn(
             f"{table!r} has no `SharedRows`. Ignored from the saved table: "
             f"{shared} shared rows."
         )
-    if not shared and table.shared_rows and saved["shared_rows"].shape[0] == 0:
+    if (
+        not shared
+        and table._shared_row_count
+        and saved["shared_rows"].shape[0] == 0
+    ):
         _warn(
             f"The saved table has no shared rows: {table!r} keeps its "
-            f"{table.shared_rows} shared rows."
+            f"{table._shared_row_count} shared rows."
         )
 
 
@@ -147,7 +151,7 @@ def from_checkpoint(
         for name, value in written.items()
     }
     slots, num_ids = tf.size(saved["slot_names"]), tf.size(saved["ids"])
-    rows = stored_rows.decode(written["rows"][:num_ids], table.row_dtype)
+    rows = stored_rows.decode(written["rows"][:num_ids], table._row_dtype)
     saved["rows"] = rows
     dim = tf.shape(rows)[1]
     shared = saved["shared_rows"]
@@ -190,7 +194,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         frequencies = tf.zeros_like(ids)
     if last_seen is None:
         last_seen = tf.fill(tf.shape(ids), table.step)
-    slot_dtype = table.update_dtype
+    slot_dtype = table._update_dtype
     names = list(slots)
     if names:
         stacked = tf.stack([tf.cast(slots[n], slot_dtype) for n in names])
@@ -198,7 +202,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         stacked = tf.zeros([0, tf.size(ids), table.output_dim], slot_dtype)
     inputs = [
         ids,
-        ids_lib.to_numbers(rows.rows, "rows", table.row_dtype),
+        ids_lib.to_numbers(rows.rows, "rows", table._row_dtype),
         stacked,
         tf.cast(frequencies, tf.int64),
         tf.cast(last_seen, tf.int64),
@@ -207,7 +211,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         tf.constant([rows.slot_inits[n] for n in names], tf.float32),
         *(tf.zeros([0], tf.int64) for _ in range(4)),
         tf.zeros([0], tf.uint8),
-        tf.zeros([0, 0], table.row_dtype),
+        tf.zeros([0, 0], table._row_dtype),
         tf.zeros([0, 0, 0], slot_dtype),
     ]
     return dict(zip(NAMES, inputs, strict=True))

@@ -15,7 +15,7 @@ class ShardedEmbeddingVariable(EmbeddingVariable):
     """An EmbeddingVariable whose lookups fetch rows from other places."""
 
     @property
-    def counts_occurrences(self) -> bool:
+    def _counts_occurrences(self) -> bool:
         """Whether repeated ids in a lookup count repeatedly."""
         return bool(self._attributes().get("count_occurrences"))
 
@@ -34,7 +34,7 @@ class ShardedEmbeddingVariable(EmbeddingVariable):
     def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return partitioned_lookup.find(self, ids)
 
-    def divided(
+    def _divided(
         self, saved: Mapping[str, Any], count: int, mode: str
     ) -> list[dict[str, tf.Tensor]]:
         """Returns the saved content of each of `count` parts."""

@@ -124,7 +124,7 @@ def take_over(claims: Sequence[Claim]) -> None:
     dropped = []
     with _lock:
         for claim in claims:
-            slots = claim.table.slots
+            slots = claim.table._slots
             if slots.is_known_to(claim.optimizer):
                 continue
             former, fits = _restart(claim, slots.kept_by(claim))
@@ -147,7 +147,7 @@ def take_over(claims: Sequence[Claim]) -> None:
 def _restart(claim: Claim, keep: str) -> tuple[str, bool]:
     """Returns whose slots were dropped, and whether the remaining slots fit."""
     former, all_fit = "", True
-    for part in claim.table.parts:
+    for part in claim.table._parts:
         with part.on_device():
             dropped, fits = gen_ops.lodestar_embedding_restart_slots(
                 part.resource_handle,

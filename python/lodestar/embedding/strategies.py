@@ -78,7 +78,7 @@ def check_can_train(table: TableVariable) -> None:
             f"{_INSTEAD}"
         )
     _check_can_count(table.name, table.admission)
-    if table.workers != workers.of_strategy():
+    if table._workers != workers.of_strategy():
         raise RuntimeError(
             f"The table '{table.name}' is trained by several workers, but "
             f"was made outside of the scope of their {name}. Make it there."
@@ -88,7 +88,7 @@ def check_can_train(table: TableVariable) -> None:
             f"The table '{table.name}' is trained in the scope of {name}, "
             "but not in a replica. Call the step by strategy.run(step)."
         )
-    model = table.model()
+    model = table._model()
     if getattr(model, "steps_per_execution", 1) > 1:
         raise NotImplementedError(
             f"steps_per_execution={model.steps_per_execution} is not supported "

@@ -36,7 +36,7 @@ class TablePart(SharedResource):
         device: Device of the rows, or None for this process.
         attributes: Attributes of the EmbeddingVariable op.
         missing_row: Row for an id without one: `[dim]`, or `[0]`.
-        update_dtype: `update_dtype` of the table.
+        update_dtype: `_update_dtype` of the table.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class TablePart(SharedResource):
         super().__init__(name, device)
         self._attributes = attributes
         self._missing_row = missing_row
-        self.update_dtype = update_dtype
+        self._update_dtype = update_dtype
         with tf.init_scope():
             _ = self.resource_handle
             self._eager_constants = self._constants()
@@ -76,7 +76,7 @@ class TablePart(SharedResource):
             optimizer_slots=optimizer_slots,
             with_rows=with_rows,
             dtype=self._attributes["dtype"],
-            slot_dtype=self.update_dtype,
+            slot_dtype=self._update_dtype,
         )
         return dict(zip(saved_state.NAMES, outputs, strict=True))
 
@@ -143,13 +143,13 @@ class ExportedTable(_private.Saved, tf.Module):
         parts = self._parts()
         of_parts = [content]
         if len(parts) > 1:
-            of_parts = self._table.divided(content, len(parts), "replace")
+            of_parts = self._table._divided(content, len(parts), "replace")
         return tf.group(
             *(part.import_(own) for part, own in zip(parts, of_parts))
         )
 
     def _parts(self) -> list[TablePart]:
-        return [self._in_graph[part] for part in self._table.parts]
+        return [self._in_graph[part] for part in self._table._parts]
 
 
 def shares(

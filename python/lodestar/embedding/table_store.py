@@ -35,16 +35,16 @@ def save_table(
     table: Table, store: MutableMapping[str, Any], prefix: str = ""
 ) -> None:
     """Writes `table` to `store`, with names that begin with `prefix`."""
-    saved = {k: v.numpy() for k, v in table.export_all().items()}
+    saved = {k: v.numpy() for k, v in table._export_all().items()}
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
     row_bytes = table.output_dim * (
-        table.row_dtype.size + slots * table.update_dtype.size
+        table._row_dtype.size + slots * table._update_dtype.size
     )
     row_bytes = max(row_bytes, 8)  # of an id
     item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}
-    if table.row_dtype == tf.bfloat16:
+    if table._row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(np.uint16)
     header = {
@@ -96,7 +96,7 @@ def load_tables(
         for table, prefix, header in zip(tables, prefixes, headers):
             old: Mapping[str, tf.Tensor] = {}
             if table is not tables[-1]:  # loads atomically
-                old = table.export_all()
+                old = table._export_all()
             try:
                 saved = _read(table, store, prefix, header)
             except (KeyError, ValueError, TypeError) as error:
@@ -105,11 +105,11 @@ def load_tables(
                     f"{type(error).__name__}: {error}."
                 ) from error
             saved_state.check(table, saved)
-            table.import_all(saved)
+            table._import_all(saved)
             before.append((table, old))
     except BaseException:
         for table, old in before:
-            table.import_all(old)
+            table._import_all(old)
         raise
 
 
@@ -163,7 +163,7 @@ def _read(
                     for chunk in range(header[chunks])
                 ]
             )
-    if table.row_dtype == tf.bfloat16:
+    if table._row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(tf.bfloat16.as_numpy_dtype)
     for name in _SLOTS:

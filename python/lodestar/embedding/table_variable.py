@@ -183,30 +183,30 @@ class TableVariable(SavedState, _private.Variable):
     """
 
     # Set by lodestar.optimizers to its `wrap`.
-    wrap_optimizer: Callable[[Any], Any]
+    _wrap_optimizer: Callable[[Any], Any]
     output_dim: int
-    row_dtype: tf.DType
+    _row_dtype: tf.DType
     on_evict: Any
 
     if TYPE_CHECKING:  # EmbeddingVariable, the only subclass, defines these.
         admission: Admission | None
-        workers: Workers | None
+        _workers: Workers | None
 
         @property
-        def update_dtype(self) -> tf.DType: ...
+        def _update_dtype(self) -> tf.DType: ...
         @property
         def devices(self) -> tuple[str, ...] | None: ...
         @property
-        def parts(self) -> tuple[TablePart, ...]: ...
+        def _parts(self) -> tuple[TablePart, ...]: ...
 
     def __init__(self, name: str, optimizer: Any = None):
         if optimizer is not None:
-            optimizer = self.wrap_optimizer(
+            optimizer = self._wrap_optimizer(
                 get_optimizer("optimizer", optimizer)
             )
         # Keras's files refer to it by this attribute name.
         self.optimizer: keras.optimizers.Optimizer | None = optimizer
-        self.slots = SlotOwner()
+        self._slots = SlotOwner()
         self._former_child = _FormerChild()
         self._table_name = name
         self._make_variable()
@@ -217,7 +217,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
         memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("output_dim", "row_dtype", "_table_name", "on_evict"):
+        for name in ("output_dim", "_row_dtype", "_table_name", "on_evict"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
         made: dict[str, Any] = vars(copied)
@@ -239,17 +239,17 @@ class TableVariable(SavedState, _private.Variable):
         """Registers the complete table or copy with others."""
         lost_gradients.record(self)
         if self.optimizer is not None:
-            self.optimizer.build_for_table(self)
+            self.optimizer._build_for_table(self)
 
     def _make_variable(self) -> None:
         """Initializes the state that copies do not inherit."""
         # Whether the gradient was ever requested.
-        self.claimed = False
+        self._claimed = False
         # The layers of Lodestar that look rows up in it.
-        self.layers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._layers: weakref.WeakSet[Any] = weakref.WeakSet()
         # Weak references to the optimizer for the gradients and the calling model.
-        self.wrapper: Callable[[], Any] = _none
-        self.model: Callable[[], Any] = _none
+        self._wrapper: Callable[[], Any] = _none
+        self._model: Callable[[], Any] = _none
         self._recorded = False  # whether a tape ever recorded a lookup
         # Rows before an eager lookup that inferred training from a tape, until
         # an optimizer follows; whether an optimizer or a warning ever followed.
@@ -257,7 +257,7 @@ class TableVariable(SavedState, _private.Variable):
         self._settled = False
         self._scaled_by_keras = False
         # Whether a lookup could not tell if it was in training, and only read.
-        self.untold = False
+        self._untold = False
         # The last Keras file with the table.
         self._file: weakref.ref[Any] | None = None
         # Type checkers see no __init__ in the first base.
@@ -269,7 +269,7 @@ class TableVariable(SavedState, _private.Variable):
                     self,
                     initializer="zeros",
                     shape=(0, self.output_dim),
-                    dtype=self.row_dtype.name,
+                    dtype=self._row_dtype.name,
                     trainable=True,
                     autocast=False,
                     name="embeddings",
@@ -334,7 +334,7 @@ class TableVariable(SavedState, _private.Variable):
     @property
     def handle(self) -> tf.Tensor:
         """Handle of the value. Reading it requests the gradient."""
-        self.claimed = True
+        self._claimed = True
         return super().handle
 
     @property
@@ -343,7 +343,7 @@ class TableVariable(SavedState, _private.Variable):
         # Keras reads this when it builds an optimizer's slots, in or before the
         # first step. It is the last chance to detect its loss scaling, which
         # makes gradients dense.
-        if self.wrapper() is None:
+        if self._wrapper() is None:
             policy = keras.config.dtype_policy()
             self._scaled_by_keras |= policy.compute_dtype == "float16"
             if self._scaled_by_keras and self._recorded:
@@ -352,7 +352,7 @@ class TableVariable(SavedState, _private.Variable):
         self._check_plain(["gradient_accumulation_steps"])
         return True
 
-    def infer_training(self) -> bool:
+    def _infer_training(self) -> bool:
         """Returns the default of `training`: whether a gradient tape records.
 
         Warns once if lookups with this default have added rows and no optimizer has
@@ -360,8 +360,8 @@ class TableVariable(SavedState, _private.Variable):
         """
         training = _private.tape_is_recording()
         if not training:
-            self.untold |= _private.tape_may_record()
-            self.check_followed()
+            self._untold |= _private.tape_may_record()
+            self._check_followed()
         elif (
             not self._settled
             and self._rows_before is None
@@ -371,26 +371,26 @@ class TableVariable(SavedState, _private.Variable):
             self._rows_before = int(self._count())
         return training
 
-    def trains(self, training: bool | None) -> bool:
+    def _trains(self, training: bool | None) -> bool:
         """Whether a lookup counts and adds ids; None infers `training`.
 
         Nothing adds rows to a frozen table, or to a table of a frozen model.
         """
         if training is None:
-            training = self.infer_training()
+            training = self._infer_training()
         if not (training and self.trainable):
             return False
         model = _private.model_that_is_called()
         return model is None or bool(model.trainable)
 
-    def follow(self) -> None:
+    def _follow(self) -> None:
         """Records that an optimizer applies gradients to the table."""
         if self._rows_before is not None:
             self._rows_before = None
             # A custom loop, which may accumulate gradients between later calls.
             self._settled = True
 
-    def check_followed(self) -> None:
+    def _check_followed(self) -> None:
         """Warns if lookups added rows and no optimizer followed.
 
         Call before the content of the table is read.
@@ -399,7 +399,7 @@ class TableVariable(SavedState, _private.Variable):
             return
         lost_gradients.warn_of_lost(self)
         before = self._rows_before
-        if before is None or awaits_first_step(self.model()):
+        if before is None or awaits_first_step(self._model()):
             return
         self._rows_before = None
         added = int(self._count()) - before
@@ -410,21 +410,21 @@ class TableVariable(SavedState, _private.Variable):
                 stacklevel=3,
             )
 
-    def manage(self, wrapper: keras.optimizers.Optimizer) -> None:
+    def _manage(self, wrapper: keras.optimizers.Optimizer) -> None:
         """Records that `wrapper`, which trains tables, handles the gradients."""
-        self.claimed = True
-        self.wrapper = weakref.ref(wrapper)
+        self._claimed = True
+        self._wrapper = weakref.ref(wrapper)
 
-    def record(self) -> None:
+    def _record(self) -> None:
         """Records that a tape records a lookup; raises if loss scaling loses it."""
         self._recorded = True
         lost_gradients.record(self)
-        if self._scaled_by_keras and self.wrapper() is None:
-            if not awaits_first_step(self.model()):
+        if self._scaled_by_keras and self._wrapper() is None:
+            if not awaits_first_step(self._model()):
                 self._refuse_loss_scaling()
 
     def _refuse_loss_scaling(self) -> None:
-        line = compile_line(self.model(), scaled=True)
+        line = compile_line(self._model(), scaled=True)
         raise RuntimeError(
             _PLAIN_LOSS_SCALING.format(path=self.path, line=line)
         )
@@ -448,7 +448,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def _train(self, gradient: tf.IndexedSlices) -> None:
         if self.optimizer is None:
-            line = compile_line(self.model())
+            line = compile_line(self._model())
             raise RuntimeError(
                 _PLAIN_OPTIMIZER.format(path=self.path, line=line)
             )
@@ -457,7 +457,7 @@ class TableVariable(SavedState, _private.Variable):
 
     def _check_plain(self, options: Iterable[str]) -> None:
         """Raises if the model's plain optimizer sets one of `options`."""
-        optimizer = compiled_optimizer(self.model())
+        optimizer = compiled_optimizer(self._model())
         if optimizer is None or trains_tables(optimizer):
             return
         given = [
@@ -471,14 +471,14 @@ class TableVariable(SavedState, _private.Variable):
                     path=self.path,
                     optimizer=type(optimizer).__name__,
                     given=", ".join(given),
-                    line=compile_line(self.model()),
+                    line=compile_line(self._model()),
                 )
             )
 
-    def meet_model(self) -> None:
+    def _meet_model(self) -> None:
         """Checks the model and the running `fit` whose call looks rows up."""
         model = _private.model_that_is_called()
-        self.model = _none if model is None else weakref.ref(model)
+        self._model = _none if model is None else weakref.ref(model)
         if model is None:
             return
         if not tf.executing_eagerly() and model.jit_compile:
@@ -511,7 +511,7 @@ class TableVariable(SavedState, _private.Variable):
         """Raises RuntimeError instead of copying the rows, as `get_weights` would."""
         raise RuntimeError(_ONLY_WEIGHTS.format(path=self.path))
 
-    def keep_in(self, store: Any) -> None:
+    def _keep_in(self, store: Any) -> None:
         """Records that a Keras file was written with, or loaded into, the table.
 
         A layer of Lodestar calls this; Keras then finds the table as an attribute.
@@ -522,26 +522,26 @@ class TableVariable(SavedState, _private.Variable):
         except TypeError:  # a dict
             self._file = None
 
-    def is_known_to(self, store: Any) -> bool:
-        """Whether `keep_in(store)` was called."""
+    def _is_known_to(self, store: Any) -> bool:
+        """Whether `_keep_in(store)` was called."""
         return self._file is not None and self._file() is store
 
     @property
-    def newest_file(self) -> "weakref.ref[Any] | None":
-        """The store of `keep_in`, which is gone when the file is complete."""
+    def _newest_file(self) -> "weakref.ref[Any] | None":
+        """The store of `_keep_in`, which is gone when the file is complete."""
         return self._file
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes the table to a Keras file."""
-        if not self.is_known_to(store):
-            self.keep_in(store)
+        if not self._is_known_to(store):
+            self._keep_in(store)
             table_store.save_table(self, store)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads what `save_own_variables` wrote."""
-        if table_store.holds_table(store) or not self.is_known_to(store):
+        if table_store.holds_table(store) or not self._is_known_to(store):
             table_store.load_table(self, store)
-            self.keep_in(store)
+            self._keep_in(store)
 
 
 def _with_rows(arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from lodestar.embedding import (
     table_parts,
     workers,
 )
-from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.saved_state import NAMES
 from lodestar.embedding.sharded_variable import ShardedEmbeddingVariable
 from lodestar.embedding.table_parts import TablePart
@@ -43,16 +43,16 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
     the rows of this process only.
     """
 
-    workers: Workers
+    _workers: Workers
 
     def _make_parts(self) -> tuple[TablePart, ...]:
-        if self.shared_rows:
+        if self._shared_row_count:
             raise NotImplementedError(
                 f"The table '{self.name}' has {self._shared_rows!r}, which "
                 "MultiWorkerMirroredStrategy does not support. Use "
                 "default_row='initial' or a vector."
             )
-        if self.row_dtype == tf.bfloat16:
+        if self._row_dtype == tf.bfloat16:
             raise NotImplementedError(
                 f"The table '{self.name}' has dtype 'bfloat16', in which "
                 "TensorFlow's MultiWorkerMirroredStrategy cannot create "
@@ -60,20 +60,20 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
             )
         found = workers.of_strategy()
         assert found is not None
-        self.workers = found
-        if self.workers.replicas > 1:
+        self._workers = found
+        if self._workers.replicas > 1:
             raise NotImplementedError(
                 f"The table '{self.name}' is made under workers with "
-                f"{self.workers.replicas} replicas each. Give each worker of "
+                f"{self._workers.replicas} replicas each. Give each worker of "
                 "MultiWorkerMirroredStrategy one device."
             )
         self._strategy = tf.distribute.get_strategy()
         self._own_eviction = table_parts.shares(
-            self._eviction, self.workers.count
-        )[self.workers.index]
+            self._eviction, self._workers.count
+        )[self._workers.index]
         # A table without a name draws a different seed in each process.
         words = _FIRST_VALUES.pack(self._seed, self._salt)
-        self._seed, self._salt = _FIRST_VALUES.unpack(self.exchange(words)[0])
+        self._seed, self._salt = _FIRST_VALUES.unpack(self._exchange(words)[0])
         return super()._make_parts()
 
     def _attributes(self) -> dict[str, Any]:
@@ -81,28 +81,28 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
         return {**super()._attributes(), **own}
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]} workers={self.workers.count}>"
+        return f"{super().__repr__()[:-1]} workers={self._workers.count}>"
 
     def insert_or_assign(self, ids: Any, rows: Any) -> None:
         """Sets the rows of those `ids` that belong to this worker."""
         divided = embedding_partition_ops.partition_rows(
             ids_lib.to_dense_int64(ids, "insert_or_assign"),
-            ids_lib.to_numbers(rows, "rows", self.row_dtype),
-            self.workers.count,
+            ids_lib.to_numbers(rows, "rows", self._row_dtype),
+            self._workers.count,
         )
-        super().insert_or_assign(*divided[self.workers.index])
+        super().insert_or_assign(*divided[self._workers.index])
 
-    def exchange(self, text: bytes) -> list[bytes]:
+    def _exchange(self, text: bytes) -> list[bytes]:
         """Returns the `text` of each worker. All workers must call it."""
         return workers.exchange(self._strategy, text)
 
-    def export_all(
+    def _export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """Returns the content of all workers. All workers must call it."""
         if not tf.executing_eagerly():
             self._refuse_saved_model()
-        own = super().export_all(optimizer_slots, with_rows)
+        own = super()._export_all(optimizer_slots, with_rows)
         slots = "optimizer_slots"  # [S, N, W], gathered along N
         own[slots] = tf.transpose(own[slots], [1, 0, 2])
         names = [name for name in NAMES if name not in _EQUAL]
@@ -135,16 +135,16 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
             "write a snapshot (lodestar.snapshot)."
         )
 
-    def import_all(
+    def _import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
-        """Loads the rows of this worker from what `export_all` returned.
+        """Loads the rows of this worker from what `_export_all` returned.
 
         If the rows of a capped table exceed the share of a worker, `MaxRows` selects
         the rows that are left out.
         """
-        of_workers = self.divided(saved, self.workers.count, mode)
-        return super().import_all(of_workers[self.workers.index], mode)
+        of_workers = self._divided(saved, self._workers.count, mode)
+        return super()._import_all(of_workers[self._workers.index], mode)
 
 
-EmbeddingVariable.on_workers = WorkerEmbeddingVariable
+PlacedTable._on_workers = WorkerEmbeddingVariable

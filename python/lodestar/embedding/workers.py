@@ -85,7 +85,7 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
         if workers is None or tf.distribute.in_cross_replica_context():
             raise RuntimeError(
                 f"The rows of {call.table!r} are partitioned over "
-                f"{call.table.workers.count} workers, which must look them up "
+                f"{call.table._workers.count} workers, which must look them up "
                 "together. Call the step by strategy.run(step). To export or "
                 "call the model in one process, restore a snapshot there "
                 "without a strategy."
@@ -132,7 +132,7 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
     columns_of_workers = zip(*received, strict=True)
     answers: list[list[tf.Tensor]] = [[] for _ in received]
     for call in calls:
-        (here,) = call.table.parts
+        (here,) = call.table._parts
         ids = next(columns_of_workers)
         # In the order of replicas and their examples, as in a single replica.
         unique_ids, positions = gen_ops.lodestar_embedding_unique(

@@ -261,10 +261,10 @@ def _table(
                 "combiner": feature.combiner,
                 "column": feature.column,
                 "salt": feature.salt,
-                "salt_word": feature.salt_word,
-                "padding_id": feature.own_id(feature.padding_id),
+                "salt_word": feature._salt_word,
+                "padding_id": feature._own_id(feature.padding_id),
                 "padding_counts": feature.padding_counts,
-                "default_id": feature.own_id(feature.default_id),
+                "default_id": feature._own_id(feature.default_id),
                 "max_length": feature.max_length,
             }
             for at, feature, inputs in lookups

@@ -67,7 +67,7 @@ class Follower(SharedResource):
             "schema": "" if schema is None else schema.yaml(),
         }
         self._own = [
-            *(t.parts[0].resource_handle for t in contents.tables.values()),
+            *(t._parts[0].resource_handle for t in contents.tables.values()),
             *(v.value.handle for v in weights.values()),
             *(table.resource_handle for table in id_tables.values()),
         ]
@@ -184,11 +184,11 @@ def _check_contents(contents: ModelContents) -> None:
     if not contents.tables:
         raise ValueError("`follow` needs a model with an embedding table.")
     for key, table in contents.tables.items():
-        if len(table.parts) != 1 or table.parts[0].device is not None:
+        if len(table._parts) != 1 or table._parts[0].device is not None:
             raise ValueError(
                 "`follow` needs tables without `devices`, in host memory, but "
                 f"the table {key!r} is on "
-                f"{[part.device for part in table.parts]}. Serve it with "
+                f"{[part.device for part in table._parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
     for key, id_table in contents.id_tables.items():

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice
+from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import Model, StrPath
 from lodestar.data.schema import Schema, model_schema
 from lodestar.embedding import saved_state, stored_rows
@@ -134,6 +134,7 @@ def save(
             (named in the error) does not fit the output and labels, or has
             state that `reset_state` does not set.
     """
+    check_model_first("export.save", model, path)
     check_choice("signature", signature, signatures.SIGNATURES)
     dtype = stored_rows.check_dtype(dtype)
     own_inputs = signatures.model_inputs(model, inputs)
@@ -201,7 +202,7 @@ def save(
 
 def _check_in_host_memory(contents: ModelContents) -> None:
     for name, table in contents.tables.items():
-        for part in table.parts:
+        for part in table._parts:
             spec = tf.DeviceSpec.from_string(part.device or "")
             if spec.device_type == "GPU":
                 raise ValueError(
@@ -242,7 +243,7 @@ def _module(contents: ModelContents) -> tf.Module:
     module = tf.Module()
     # Servers look here for the tables' resources.
     module.tables = {
-        name: table.parts[0] if len(table.parts) == 1 else table
+        name: table._parts[0] if len(table._parts) == 1 else table
         for name, table in contents.tables.items()
     }
     module.table_variables = list(contents.tables.values())

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice
+from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import Model, StrPath
 from lodestar.data.schema import model_schema
 from lodestar.embedding import stored_rows
@@ -96,6 +96,7 @@ def save_plain(
             has no plain replacement (names it and its layer); or `dtype` cannot
             hold a number. Nothing is written.
     """
+    check_model_first("export.save_plain", model, path)
     for name, value, known in (
         ("signature", signature, signatures.SIGNATURES),
         ("tables", tables, get_args(SavedTables)),
@@ -179,7 +180,7 @@ def _read_contents(
         used = {
             key: table
             for key, table in contents.tables.items()
-            if any(map(is_read, table.parts))
+            if any(map(is_read, table._parts))
         }
         contents = contents._replace(tables=used)
     return contents._replace(

@@ -162,7 +162,8 @@ def trace_from_rows(
         part = _Part(concrete, outputs)
         for key, table in tables.items():
             if any(
-                part.needs_capture(rows.resource_handle) for rows in table.parts
+                part.needs_capture(rows.resource_handle)
+                for rows in table._parts
             ):
                 refused.append(
                     f"the table {key!r} is read without a layer, or by a layer "

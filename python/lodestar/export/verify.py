@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import is_number
+from lodestar._checks import check_model_first, is_number
 from lodestar._typing import Model, StrPath
 from lodestar.export import (
     batches,
@@ -82,6 +82,7 @@ def verify(
             unknown signature or `features.json`.
         tf.errors.OpError, OSError: The folder cannot be loaded.
     """
+    check_model_first("export.verify", model, path)
     if not (is_number(atol) and atol >= 0):
         raise ValueError(f"`atol` must be at least 0, got {atol!r}.")
     path = os.fspath(path)

@@ -71,7 +71,7 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
         "config": table.get_config(),
         "registered_name": keras.saving.get_registered_name(type(table)),
         "shared_object_id": id(table),
-        "layers": sorted(layer.name for layer in table.layers),
+        "layers": sorted(layer.name for layer in table._layers),
     }
 
 

@@ -108,7 +108,7 @@ def _shares(
     for name, feature in features.items():
         if feature.table is not None:
             table = feature.table
-            dim, size = table.output_dim, table.row_dtype.size
+            dim, size = table.output_dim, table._row_dtype.size
         else:
             assert feature.output_dim is not None
             dim, size = feature.output_dim, 4

@@ -1,15 +1,17 @@
 """Keras layer over one embedding table."""
 
 import copy
+import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_flag
-from lodestar._typing import Combiner, OptimizerLike
+from lodestar._typing import Combiner, DTypePolicy, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.eviction import OnEvict
@@ -28,7 +30,6 @@ from lodestar.embedding.policies import Admission, Evictions
 from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
 from lodestar.layers.cloning import deserialize_table, serialize_table
 from lodestar.layers.feature import Feature
-from lodestar.layers.layer_options import TableLayerOptions
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
@@ -97,18 +98,18 @@ def padding_mask(ids: Any, feature: Feature) -> Any:
     """Returns True where `ids` are not padding, or None for ragged ids."""
     if feature.padding_id is None:
         return None
-    feature.check_kind(ids, "ids")
+    feature._check_kind(ids, "ids")
     if isinstance(ids, keras.KerasTensor):
         if ids.ragged or ids.sparse:
             return None
         if feature.max_length is not None and len(ids.shape) > 1:
             ids = ids[..., : feature.max_length]
         return keras.ops.not_equal(ids, feature.padding_id)
-    ids = feature.to_ids(ids)
+    ids = feature._to_ids(ids)
     if isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
         return None
-    padding = tf.constant(feature.own_id(feature.padding_id), tf.int64)
-    return tf.not_equal(feature.truncate(ids), padding)
+    padding = tf.constant(feature._own_id(feature.padding_id), tf.int64)
+    return tf.not_equal(feature._truncate(ids), padding)
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -155,11 +156,11 @@ class DynamicEmbedding(TableLayer):
         seed: Seed of the initial values, as in EmbeddingVariable; an explicit
             `name` also determines them.
         devices: Devices of the table, as in EmbeddingVariable.
+        trainable: If False, the table is frozen for all its layers, which then
+            add no ids.
         dtype: Keras dtype policy of the result. Rows are stored in float32, or
             in the dtype of `table`.
         name: Name of the layer and of its table.
-        **kwargs: `trainable=False` freezes the table for all its layers, which
-            then add no ids.
 
     Call arguments:
         ids: Integers or strings.
@@ -182,10 +183,14 @@ class DynamicEmbedding(TableLayer):
         TypeError: If there is a second positional argument.
     """
 
+    @explained(
+        refused=_REFUSED,
+        surplus=functools.partial(refuse_sizes, "layers.DynamicEmbedding"),
+    )
     def __init__(
         self,
         output_dim: int | None = None,
-        *positional: Any,
+        *,
         embeddings_initializer: Initializer = "uniform",
         combiner: Combiner | None = None,
         padding_id: int | str | None = None,
@@ -203,20 +208,11 @@ class DynamicEmbedding(TableLayer):
         grow: bool = True,
         seed: int | Sequence[int] | None = None,
         devices: Sequence[str] | None = None,
-        dtype: Any = None,
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
         name: str | None = None,
-        **kwargs: Unpack[TableLayerOptions],
     ):
-        refuse_sizes(
-            "layers.DynamicEmbedding", "output_dim", output_dim, *positional
-        )
-        options: dict[str, Any] = {**kwargs}
-        for refused, why in _REFUSED.items():
-            # None and False are defaults of keras.layers.Embedding.
-            given = options.pop(refused, None)
-            if given is not None and given is not False:
-                raise ValueError(f"`{refused}` is not supported: {why}")
-        super().__init__(dtype=dtype, name=name, **options)
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
         if (output_dim is None) == (table is None):
             raise ValueError(
                 "Pass exactly one of `output_dim` and `table`, got "
@@ -236,13 +232,13 @@ class DynamicEmbedding(TableLayer):
         if table is None:
             output_dim = check_count("output_dim", output_dim)
             if output_dim > _WIDE:
-                warnings.warn(_wide_rows(output_dim), stacklevel=2)
+                warnings.warn(_wide_rows(output_dim), stacklevel=3)
             # Only an explicit name counts, not one that Keras generates.
             of_table["seed"] = first_value_words(seed, name)
             table = EmbeddingVariable(output_dim, name=self.name, **of_table)
         else:
             _refuse_beside_table(of_table)
-        self.feature = Feature(
+        self._feature = Feature(
             table,
             combiner=combiner,
             salt=salt,
@@ -252,9 +248,9 @@ class DynamicEmbedding(TableLayer):
             ids=ids,
             padding_counts=padding_counts,
         )
-        assert self.feature.table is not None
-        self.table: EmbeddingVariable = self.feature.table
-        self.hold_tables()
+        assert self._feature.table is not None
+        self.table: EmbeddingVariable = self._feature.table
+        self._hold_tables()
         self.grow = check_flag("grow", grow)
         self._seen = SeenInputs()
         self.optimizer = self.table.optimizer
@@ -268,12 +264,12 @@ class DynamicEmbedding(TableLayer):
     @property
     def combiner(self) -> Combiner | None:
         """The combiner of the rows of a bag, or None."""
-        return self.feature.combiner
+        return self._feature.combiner
 
     def call(
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
-        feature = self.feature
+        feature = self._feature
         self._see(ids, weights)
         check_training(training)
         rows = self.table.lookup(
@@ -282,8 +278,8 @@ class DynamicEmbedding(TableLayer):
             weights=weights,
             combiner=feature.combiner,
             grow=self.grow,
-            padding_id=feature.table_id(feature.padding_id),
-            default_id=feature.table_id(feature.default_id),
+            padding_id=feature._table_id(feature.padding_id),
+            default_id=feature._table_id(feature.default_id),
             padding_counts=feature.padding_counts,
         )
         rows = observed(Lookup(self, None, feature, ids, rows))
@@ -294,14 +290,14 @@ class DynamicEmbedding(TableLayer):
     ) -> keras.KerasTensor:
         check_symbolic_ids(ids, "ids", self.combiner)
         self._see(ids, weights)
-        return symbolic_rows(ids, self.feature, self.compute_dtype)
+        return symbolic_rows(ids, self._feature, self.compute_dtype)
 
     def _see(self, ids: Any, weights: Any) -> None:
-        self.feature.check_kind(ids, "ids")
+        self._feature._check_kind(ids, "ids")
         self._seen.see(
             f"`ids` of the layer '{self.name}'",
             ids,
-            padding=self.feature.padding_id,
+            padding=self._feature.padding_id,
         )
         self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
 
@@ -318,15 +314,15 @@ class DynamicEmbedding(TableLayer):
         """Returns True where ids are not padding; None for bags, ragged ids."""
         if self.combiner is not None:
             return None
-        return padding_mask(ids, self.feature)
+        return padding_mask(ids, self._feature)
 
-    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+    def _tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """See TableLayer."""
         return {"": self.table}
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        feature = self.feature
+        feature = self._feature
         config.update(
             combiner=feature.combiner,
             padding_id=feature.padding_id,
@@ -368,7 +364,7 @@ class DynamicEmbedding(TableLayer):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DynamicEmbedding":
         if type(self) is not DynamicEmbedding:
-            return self.copy_through_file(memo)
+            return self._copy_through_file(memo)
         # Keras copies a layer through a file, which would give other objects
         # copied along with the layer another copy of its table.
         config = self.get_config()

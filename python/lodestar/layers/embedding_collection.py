@@ -5,11 +5,13 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
+from lodestar._typing import DTypePolicy
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import (
     gpu_lookup,
@@ -30,7 +32,6 @@ from lodestar.layers.feature import (
     Feature,
     to_features,
 )
-from lodestar.layers.layer_options import TableLayerOptions
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
@@ -72,9 +73,9 @@ class EmbeddingCollection(TableLayer):
             Default: `devices` of EmbeddingVariable.
         plan: With `devices`: feature name -> the device of its table, or
             several devices to partition it over.
+        trainable: If False, the tables are frozen and add no ids.
         dtype: Keras dtype policy of the results.
         name: Name of the layer.
-        **kwargs: `trainable=False` freezes the tables, which then add no ids.
 
     Call arguments:
         inputs: Name -> ids, as in DynamicEmbedding. Other names are ignored.
@@ -89,17 +90,18 @@ class EmbeddingCollection(TableLayer):
             DynamicEmbedding would reject its ids.
     """
 
+    @explained()
     def __init__(
         self,
         features: Mapping[str, Feature | int],
         *,
         devices: Sequence[str] | None = None,
         plan: Mapping[str, str | Sequence[str]] | None = None,
-        dtype: Any = None,
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
         name: str | None = None,
-        **kwargs: Unpack[TableLayerOptions],
     ):
-        super().__init__(dtype=dtype, name=name, **kwargs)
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
         read = to_features(features)
         if not read:
             raise ValueError("`features` must not be empty.")
@@ -113,7 +115,7 @@ class EmbeddingCollection(TableLayer):
         self._features = tuple(
             (
                 key,
-                feature.with_table(key if name is None else f"{name}_{key}"),
+                feature._with_table(key if name is None else f"{name}_{key}"),
             )
             for key, feature in read.items()
         )
@@ -127,9 +129,9 @@ class EmbeddingCollection(TableLayer):
                 name=key,
                 table=[feature.table is t for t in tables].index(True),
                 combiner="sum" if feature.padding_counts else feature.combiner,
-                salt=feature.salt_word,
-                padding_id=feature.own_id(feature.padding_id),
-                default_id=feature.own_id(feature.default_id),
+                salt=feature._salt_word,
+                padding_id=feature._own_id(feature.padding_id),
+                default_id=feature._own_id(feature.default_id),
                 max_length=None
                 if feature.combiner is None
                 else feature.max_length,
@@ -144,9 +146,9 @@ class EmbeddingCollection(TableLayer):
             self._counters_of(lookup)
         # Keras and checkpoints track attributes.
         for index, table in enumerate(tables):
-            setattr(self, f"table_{index}", table)
-            setattr(self, f"optimizer_{index}", table.optimizer)
-        self.hold_tables()
+            setattr(self, f"_table_{index}", table)
+            setattr(self, f"_optimizer_{index}", table.optimizer)
+        self._hold_tables()
         self.built = True
 
     @classmethod
@@ -220,7 +222,7 @@ class EmbeddingCollection(TableLayer):
         check_training(training)
         if not self.trainable:
             training = False
-        trained = [table.trains(training) for table in self._tables]
+        trained = [table._trains(training) for table in self._tables]
         batches = [
             _pooled(
                 feature, _batch(name, feature, inputs[name], weights.get(name))
@@ -251,7 +253,7 @@ class EmbeddingCollection(TableLayer):
         made = _counters(lookup, self._tables)
         self._counters += ((lookup.features, made),)
         for i, counted in enumerate(made, index):  # so that exports find them
-            setattr(self, f"counters_{i}", counted.counters)
+            setattr(self, f"_counters_{i}", counted.counters)
         return made
 
     def _lookup(
@@ -275,7 +277,7 @@ class EmbeddingCollection(TableLayer):
                 tables, lookup.attrs, inputs, **options
             )
         hooks, missing_rows, missing = zip(
-            *(table.collection_inputs() for table in tables), strict=True
+            *(table._collection_inputs() for table in tables), strict=True
         )
         with embedding_ops.on_cpu_in_graphs():
             return collection_ops.collection_lookup(
@@ -372,7 +374,7 @@ class EmbeddingCollection(TableLayer):
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> None:
         for name, feature in self._features:
-            feature.check_kind(inputs[name], f"inputs[{name!r}]")
+            feature._check_kind(inputs[name], f"inputs[{name!r}]")
             self._seen.see(
                 f"`inputs[{name!r}]` of the layer '{self.name}'",
                 inputs[name],
@@ -394,7 +396,7 @@ class EmbeddingCollection(TableLayer):
             for name, feature in self._features
         }
 
-    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+    def _tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """See TableLayer."""
         return {f"table_{i}_": table for i, table in enumerate(self._tables)}
 
@@ -438,7 +440,7 @@ class EmbeddingCollection(TableLayer):
     def __deepcopy__(self, memo: dict[int, Any]) -> "EmbeddingCollection":
         # See DynamicEmbedding.__deepcopy__.
         if type(self) is not EmbeddingCollection:
-            return self.copy_through_file(memo)
+            return self._copy_through_file(memo)
         config = self.get_config()
         del config["tables"]
         config["features"] = copy.deepcopy(self.features, memo)
@@ -483,7 +485,7 @@ def _lookups(
         of_kind = [
             t
             for t, table in enumerate(tables)
-            if table.is_sharded == on_devices and trained[t] == trains
+            if table._is_sharded == on_devices and trained[t] == trains
         ]
         features = [f for f, x in enumerate(attrs) if x.table in of_kind]
         if features:
@@ -533,8 +535,8 @@ class _Batch(NamedTuple):
 
 
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
-    ids = feature.to_ids(ids, f"inputs[{name!r}]")
-    ids = feature.in_range(ids, f"feature `{name}`")
+    ids = feature._to_ids(ids, f"inputs[{name!r}]")
+    ids = feature._in_range(ids, f"feature `{name}`")
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
     if feature.combiner is None and isinstance(ids, tf.SparseTensor):
         raise ValueError(
@@ -543,7 +545,7 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
         )
     try:
         if feature.combiner is None:
-            ids = feature.truncate(ids)
+            ids = feature._truncate(ids)
             if isinstance(ids, tf.RaggedTensor):
                 flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
                 return _Batch(flat, ids.with_flat_values)

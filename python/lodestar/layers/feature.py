@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_text, is_integer, is_number
+from lodestar._reprs import short_repr
 from lodestar._typing import AnyTensor, Combiner, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -21,17 +23,17 @@ from lodestar.embedding.lookup_arguments import (
 from lodestar.ops import id_hash
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class Feature:
     """How an EmbeddingCollection reads one feature, and from which table.
 
     >>> lodestar.Feature(lodestar.EmbeddingVariable(16, name="item"), "mean")
-    >>> lodestar.Feature(output_dim=16, combiner="mean")
+    >>> lodestar.Feature(16, "mean")
 
     Attributes:
-        table: EmbeddingVariable, which several features may share. None with
-            `output_dim`: the collection creates a table named after the
-            feature and sets it in `collection.features`.
+        table: EmbeddingVariable, which several features may share. Or
+            `output_dim`, with which the collection creates a table named after
+            the feature and sets it in `collection.features`.
         combiner: `"sum"`, `"mean"`, `"sqrtn"`, `"max"`, `"first"` or `"last"`
             over the innermost axis of the ids. None returns a row per id.
         salt: String that separates this feature's ids from those of other
@@ -60,35 +62,82 @@ class Feature:
         ValueError: If an argument is invalid.
     """
 
-    table: EmbeddingVariable | None = None
-    combiner: Combiner | None = None
-    salt: str | None = None
-    padding_id: int | str | None = None
-    default_id: int | str | None = None
-    max_length: int | None = None
-    _: dataclasses.KW_ONLY
-    column: str | None = None
-    ids: tuple[int, int] | None = None
-    padding_counts: bool = False
-    output_dim: int | None = None
-    embeddings_initializer: Initializer = "uniform"
-    optimizer: OptimizerLike | None = None
-    devices: Sequence[str] | None = None
-    expected_rows: float | None = None
-    expected_ids: float | None = None
+    table: EmbeddingVariable | None
+    combiner: Combiner | None
+    salt: str | None
+    padding_id: int | str | None
+    default_id: int | str | None
+    max_length: int | None
+    column: str | None
+    ids: tuple[int, int] | None
+    padding_counts: bool
+    output_dim: int | None
+    embeddings_initializer: Initializer
+    optimizer: OptimizerLike | None
+    devices: Sequence[str] | None
+    expected_rows: float | None
+    expected_ids: float | None
 
-    def __post_init__(self) -> None:
+    @explained()
+    def __init__(
+        self,
+        table: EmbeddingVariable | int | None = None,
+        combiner: Combiner | None = None,
+        salt: str | None = None,
+        padding_id: int | str | None = None,
+        default_id: int | str | None = None,
+        max_length: int | None = None,
+        *,
+        column: str | None = None,
+        ids: tuple[int, int] | None = None,
+        padding_counts: bool = False,
+        output_dim: int | None = None,
+        embeddings_initializer: Initializer = "uniform",
+        optimizer: OptimizerLike | None = None,
+        devices: Sequence[str] | None = None,
+        expected_rows: float | None = None,
+        expected_ids: float | None = None,
+    ):
+        if is_integer(table) and output_dim is None:
+            table, output_dim = None, table
+        fields = {
+            "table": table,
+            "combiner": combiner,
+            "salt": salt,
+            "padding_id": padding_id,
+            "default_id": default_id,
+            "max_length": max_length,
+            "column": column,
+            "ids": ids,
+            "padding_counts": padding_counts,
+            "output_dim": output_dim,
+            "embeddings_initializer": embeddings_initializer,
+            "optimizer": optimizer,
+            "devices": devices,
+            "expected_rows": expected_rows,
+            "expected_ids": expected_ids,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def __repr__(self) -> str:
+        return short_repr(self)
+
+    def _check(self) -> None:
         if (self.table is None) == (self.output_dim is None):
             raise ValueError(
-                f"`table`={self.table!r} and `output_dim`={self.output_dim!r}: "
-                "give exactly one of them."
+                "A Feature needs an EmbeddingVariable or an `output_dim`, such as "
+                f"Feature(16), got table={self.table!r} and "
+                f"output_dim={self.output_dim!r}."
             )
         if self.output_dim is not None:
             check_count("output_dim", self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 "`table` must be a lodestar.EmbeddingVariable, got a "
-                f"{type(self.table).__name__}. Pass `output_dim` to create one."
+                f"{type(self.table).__name__}. Pass an integer, the embedding "
+                "dimension, to create one."
             )
         elif (
             self.embeddings_initializer != "uniform"
@@ -146,7 +195,7 @@ class Feature:
         given = {"padding_id": self.padding_id, "default_id": self.default_id}
         return {k: value for k, value in given.items() if value is not None}
 
-    def check_kind(self, ids: Any, name: str) -> None:
+    def _check_kind(self, ids: Any, name: str) -> None:
         """Refuses strings with an integer `padding_id`, and the other way around.
 
         Args:
@@ -171,7 +220,7 @@ class Feature:
                 f"because `{name}` has dtype {dtype.name}."
             )
 
-    def with_table(self, name: str) -> "FeatureOfTable":
+    def _with_table(self, name: str) -> "FeatureOfTable":
         """Returns the feature with its table, creating it as `name` if needed."""
         if self.table is not None:
             return cast("FeatureOfTable", self)
@@ -193,42 +242,44 @@ class Feature:
         )
         return cast("FeatureOfTable", made)
 
-    def own_id(self, value: int | str | None) -> int | None:
+    def _own_id(self, value: int | str | None) -> int | None:
         """Returns `value` as an id before salting, hashing a string."""
         if isinstance(value, str):
             return _hashed(value, self.column)
         return value
 
-    def table_id(self, value: int | str | None) -> int | None:
+    def _table_id(self, value: int | str | None) -> int | None:
         """Returns the id under which the table stores `value`."""
-        own = self.own_id(value)
+        own = self._own_id(value)
         if own is None or self.salt is None:
             return own
         return id_hash.salted_id(own, self.salt)
 
-    def to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
+    def _to_ids(self, ids: Any, name: str = "ids") -> AnyTensor:
         """Converts `ids` to int64, hashing strings; errors call them `name`."""
         return ids_lib.to_int64(
             ids, strings=self.ids is None, column=self.column, name=name
         )
 
-    def in_range(self, ids: AnyTensor, owner: str) -> AnyTensor:
+    def _in_range(self, ids: AnyTensor, owner: str) -> AnyTensor:
         """Returns `ids`, after checking their range; errors name `owner`."""
         if self.ids is None:
             return ids
-        padding = self.own_id(self.padding_id)
+        padding = self._own_id(self.padding_id)
         return ids_lib.check_range(ids, *self.ids, padding, owner)
 
     def table_ids(self, ids: Any, owner: str = "a feature") -> AnyTensor:
         """Returns the ids under which the table stores `ids`."""
-        return id_hash.salted(self.in_range(self.to_ids(ids), owner), self.salt)
+        return id_hash.salted(
+            self._in_range(self._to_ids(ids), owner), self.salt
+        )
 
     @property
-    def salt_word(self) -> int | None:
+    def _salt_word(self) -> int | None:
         """The signed 64-bit hash of `salt`, which is xored with ids."""
         return None if self.salt is None else id_hash.stable_hash(self.salt)
 
-    def truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
+    def _truncate(self, ids: tf.Tensor | tf.RaggedTensor) -> Any:
         """Truncates the innermost axis to `max_length`, but never the batch.
 
         Raises:
@@ -251,7 +302,7 @@ if TYPE_CHECKING:
 
     @dataclasses.dataclass(frozen=True, eq=False)
     class FeatureOfTable(Feature):
-        """The result of `with_table`."""
+        """The result of `_with_table`."""
 
         table: EmbeddingVariable
 
@@ -299,6 +350,6 @@ def to_features(features: Any) -> dict[str, Feature]:
             )
         if not isinstance(feature, Feature):
             size = check_count(f"features[{name!r}]", feature)
-            feature = Feature(output_dim=size)
+            feature = Feature(size)
         result[name] = feature
     return result

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from lodestar import _bases, _private
+from lodestar._arguments import explained
 from lodestar._checks import (
     after,
     assert_true,
@@ -16,10 +17,9 @@ from lodestar._checks import (
     check_count,
     check_unmasked,
 )
-from lodestar._typing import Shape, StrPath, TensorLike
+from lodestar._typing import DTypePolicy, Shape, StrPath, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
-from lodestar.layers.layer_options import LayerOptions
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import scope_for
 from lodestar.lookup import IdTable, string_arrays
@@ -111,7 +111,9 @@ class IdLookup(_bases.Layer):
             keeps the most frequent keys.
         pad_to_max_tokens: Whether encoded rows have `max_tokens` entries.
         sparse: Whether encoded rows are a SparseTensor.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        trainable: Unused; every Keras layer has it.
+        dtype: Keras dtype policy of encoded rows.
+        name: Name of the layer.
 
     Raises:
         ValueError: If an option is out of range, or the vocabulary is empty, too
@@ -121,6 +123,7 @@ class IdLookup(_bases.Layer):
             `IdTable.load_file`.
     """
 
+    @explained()
     def __init__(
         self,
         vocabulary: TensorLike | StrPath | None = None,
@@ -135,11 +138,13 @@ class IdLookup(_bases.Layer):
         max_tokens: int | None = None,
         pad_to_max_tokens: bool = False,
         sparse: bool = False,
-        **kwargs: Unpack[LayerOptions],
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
+        name: str | None = None,
     ):
-        options: dict[str, Any] = {"autocast": False, **kwargs}
-        vocabulary_size = options.pop("vocabulary_size", None)
-        super().__init__(**options)
+        super().__init__(
+            trainable=trainable, dtype=dtype, name=name, autocast=False
+        )
         check_count("num_oov_indices", num_oov_indices, 0)
         check_choice("oov_ids", oov_ids, get_args(OovIds))
         check_choice("output_mode", output_mode, get_args(OutputMode))
@@ -153,14 +158,14 @@ class IdLookup(_bases.Layer):
             check_count("max_tokens", max_tokens, 2)
         if pad_to_max_tokens and max_tokens is None:
             raise ValueError("`pad_to_max_tokens` needs `max_tokens`.")
-        dtype = vocabulary_dtype or _dtype_of(vocabulary)
-        check_choice("vocabulary_dtype", dtype, get_args(VocabularyDtype))
+        key_dtype = vocabulary_dtype or _dtype_of(vocabulary)
+        check_choice("vocabulary_dtype", key_dtype, get_args(VocabularyDtype))
         self.num_oov_indices = int(num_oov_indices)
         self.oov_ids = oov_ids
         self.mask_token = mask_token
-        default_oov = "[UNK]" if dtype == "string" else -1
+        default_oov = "[UNK]" if key_dtype == "string" else -1
         self.oov_token = default_oov if oov_token is None else oov_token
-        self.vocabulary_dtype = dtype
+        self.vocabulary_dtype = key_dtype
         self.invert = bool(invert)
         self.output_mode = output_mode
         self.max_tokens = max_tokens
@@ -169,13 +174,13 @@ class IdLookup(_bases.Layer):
         self.supports_jit = False
         self._seen = SeenInputs()
         # Length of encoded rows, once it has been used; None before that.
-        self._row_size = vocabulary_size
+        self._row_size: int | None = None
         # Maps keys, including the mask token, to the ids that call() returns.
-        self._table = IdTable([], key_dtype=dtype, name=self.name)
+        self._table = IdTable([], key_dtype=key_dtype, name=self.name)
         self._keys: tf.Variable = None  # unless `invert`
         if self.invert:
             self._keys = tf.Variable(
-                tf.zeros([0], dtype), shape=[None], trainable=False
+                tf.zeros([0], key_dtype), shape=[None], trainable=False
             )
         self.built = True
         if vocabulary is not None:
@@ -545,3 +550,12 @@ class IdLookup(_bases.Layer):
             "sparse": self.sparse,
             "vocabulary_size": self._row_size,
         }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "IdLookup":
+        """Creates a layer from the result of `get_config`."""
+        config = dict(config)
+        row_size = config.pop("vocabulary_size", None)
+        layer = cls(**config)
+        layer._row_size = row_size
+        return layer

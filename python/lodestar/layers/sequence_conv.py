@@ -1,15 +1,15 @@
 """SequenceConv: convolution along sequences as a Keras layer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
 from lodestar import _bases, sequence
+from lodestar._arguments import explained
 from lodestar._checks import check_count
-from lodestar._typing import Shape
-from lodestar.layers.layer_options import LayerOptions
+from lodestar._typing import DTypePolicy, Shape
 from lodestar.ops import symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -69,13 +69,20 @@ class SequenceConv(_bases.Layer):
             sequences, instead of zeros (`paddingTrainable` in Paddle).
         padding_initializer: Initializer of the padding `[above + below, D]`:
             the rows that windows reach before and after a sequence.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        trainable: Whether the weights are trained.
+        dtype: Keras dtype policy of the layer.
+        name: Name of the layer.
 
     Raises:
         ValueError: If a size is less than 1, or an input is not ragged, has
             another rank or no static D.
     """
 
+    @explained(
+        refused={
+            "activity_regularizer": "Keras cannot compute one for ragged outputs."
+        }
+    )
     def __init__(
         self,
         filters: int,
@@ -91,17 +98,14 @@ class SequenceConv(_bases.Layer):
         bias_constraint: KerasLike | None = None,
         padding_trainable: bool = False,
         padding_initializer: KerasLike = "zeros",
-        **kwargs: Unpack[LayerOptions],
+        trainable: bool = True,
+        dtype: DTypePolicy | None = None,
+        name: str | None = None,
     ):
-        options: dict[str, Any] = {**kwargs}
-        if options.get("activity_regularizer") is not None:
-            raise ValueError(
-                "SequenceConv does not support `activity_regularizer`, because "
-                "Keras cannot compute one for ragged outputs."
-            )
         # A cast by Keras would make a symbolic ragged input dense.
-        options.pop("autocast", None)
-        super().__init__(autocast=False, **options)
+        super().__init__(
+            trainable=trainable, dtype=dtype, name=name, autocast=False
+        )
         self.supports_jit = False
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
             check_count(name, size)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lodestar import _bases
 from lodestar._checks import check_unmasked
+from lodestar._typing import DTypePolicy
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.table_variable import as_table
@@ -33,9 +34,12 @@ def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
 class TableLayer(_bases.Layer):
     """A layer with tables, which are saved together with its other weights."""
 
-    def __init__(self, **kwargs: Any):
-        kwargs.pop("autocast", None)
-        super().__init__(autocast=False, **kwargs)
+    def __init__(
+        self, trainable: bool, dtype: DTypePolicy | None, name: str | None
+    ):
+        super().__init__(
+            trainable=trainable, dtype=dtype, name=name, autocast=False
+        )
         self.supports_jit = False
         self.supports_masking = True
 
@@ -46,7 +50,7 @@ class TableLayer(_bases.Layer):
         with scope_for(self.name):
             return super().__call__(*args, **kwargs)
 
-    def tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
+    def _tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """Returns the tables by the prefix of their names in Keras files."""
         raise NotImplementedError
 
@@ -61,15 +65,15 @@ class TableLayer(_bases.Layer):
         # Keras does not find tables that were frozen when the layer got them.
         self._set_trainable_of_tables(bool(value))
 
-    def hold_tables(self) -> None:
+    def _hold_tables(self) -> None:
         """Registers this layer with its tables; freezes them if it is frozen."""
-        for table in self.tables_by_prefix().values():
-            table.layers.add(self)
+        for table in self._tables_by_prefix().values():
+            table._layers.add(self)
         if not self.trainable:
             self._set_trainable_of_tables(False)
 
     def _set_trainable_of_tables(self, value: bool) -> None:
-        for table in self.tables_by_prefix().values():
+        for table in self._tables_by_prefix().values():
             table.trainable = value
 
     def set_weights(self, weights: Any) -> NoReturn:
@@ -88,8 +92,8 @@ class TableLayer(_bases.Layer):
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes the tables to a `.keras` or `.weights.h5` file."""
-        for prefix, table in self.tables_by_prefix().items():
-            table.keep_in(store)
+        for prefix, table in self._tables_by_prefix().items():
+            table._keep_in(store)
             table_store.save_table(table, store, prefix)
         for i, weight in enumerate(self._own_weights()):
             store[_KEY.format(i)] = keras.ops.convert_to_numpy(weight)
@@ -100,10 +104,10 @@ class TableLayer(_bases.Layer):
         Warns if the file has no weights besides the tables. Raises ValueError if
         tables or weights differ in number, shape or dtype.
         """
-        tables = self.tables_by_prefix()
+        tables = self._tables_by_prefix()
         table_store.load_tables(list(tables.values()), store, list(tables))
         for table in tables.values():
-            table.keep_in(store)
+            table._keep_in(store)
         self._load_own_weights(store)
 
     def _own_weights(self) -> list[keras.Variable]:
@@ -134,7 +138,7 @@ class TableLayer(_bases.Layer):
         for weight, value in zip(weights, saved, strict=True):
             weight.assign(value)
 
-    def copy_through_file(self, memo: dict[int, Any]) -> Self:
+    def _copy_through_file(self, memo: dict[int, Any]) -> Self:
         """Returns a deep copy made by Keras, with everything the layer saves."""
         reduced: Any = self.__reduce__()
         make, arguments = reduced

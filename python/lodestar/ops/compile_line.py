@@ -22,7 +22,7 @@ def compiled_optimizer(model: Any) -> keras.optimizers.Optimizer | None:
 
 def trains_tables(optimizer: Any) -> bool:
     """Returns whether `optimizer` is one of lodestar.optimizers."""
-    return getattr(optimizer, "trains_tables", False)
+    return getattr(optimizer, "_trains_tables", False)
 
 
 def awaits_first_step(model: Any) -> bool:

@@ -112,10 +112,10 @@ def reach_tables(tables: Sequence[Any], trains: bool = True) -> None:
         if not table.trainable:
             continue
         if not trains:
-            if table.untold:
+            if table._untold:
                 raise RuntimeError(_UNTOLD.format(table=table))
             continue
-        model = table.model()
+        model = table._model()
         optimizer = compiled_optimizer(model)
         _check_loss_scaling(table, model, optimizer)
         if not _is_claimed(table, model):
@@ -140,7 +140,7 @@ def warn_of_lost(table: Any) -> None:
         found = step.get(id(table))
         if found is None or found() is not table:
             continue
-        model = table.model()
+        model = table._model()
         if not _is_claimed(table, model) and compiled_optimizer(model) is None:
             del step[id(table)]
             warnings.warn(_nobody(table, _NOT_GIVEN), stacklevel=3)
@@ -163,14 +163,14 @@ def check(optimizer: keras.optimizers.Optimizer, variables: list[Any]) -> None:
         RuntimeError: The step trains a table that is not among them.
     """
     for variable in variables:
-        if hasattr(variable, "follow"):
-            variable.follow()
+        if hasattr(variable, "_follow"):
+            variable._follow()
     given = {id(variable) for variable in variables}
     for reference in _reached.by_step.pop(_step(), {}).values():
         table = reference()
         if table is None or id(table) in given or not table.trainable:
             continue
-        model = table.model()
+        model = table._model()
         compiled = compiled_optimizer(model)
         is_fit = (
             compiled is optimizer
@@ -188,7 +188,7 @@ def _nobody(table: Any, why: str, wrap: str = "") -> str:
 
 def _is_claimed(table: Any, model: keras.Model | None) -> bool:
     """Whether the gradient was requested, or can be, because `model` has the table."""
-    return table.claimed or (
+    return table._claimed or (
         model is not None and any(v is table for v in model.variables)
     )
 
@@ -200,7 +200,7 @@ def _check_loss_scaling(table: Any, model: Any, optimizer: Any) -> None:
         return
     inner = optimizer.inner_optimizer
     # Otherwise the model is in a custom loop with another optimizer.
-    taker = table.wrapper()
+    taker = table._wrapper()
     if taker is None or taker is inner or taker is table.optimizer:
         line = compile_line(model)
         raise RuntimeError(_LOSS_SCALING.format(table=table, line=line))

@@ -24,7 +24,7 @@ from lodestar.optimizers.loss_scale_optimizer import LossScaleOptimizer
 from lodestar.optimizers.wrap import wrap
 
 # A table's own optimizer trains it under a plain Keras optimizer.
-TableVariable.wrap_optimizer = staticmethod(wrap)
+TableVariable._wrap_optimizer = staticmethod(wrap)
 
 __all__ = [
     "SGD",

@@ -84,7 +84,7 @@ def as_applied(
             f"The gradient of {table!r} must have integer `indices`, got "
             f"{indices.dtype.name}."
         )
-    dtype = table.update_dtype
+    dtype = table._update_dtype
     return map_values(lambda g: tf.cast(g, dtype), gradient)
 
 

@@ -8,23 +8,57 @@ from typing import Any, TypeVar
 
 import keras
 
+from lodestar._arguments import explained
 from lodestar.optimizers import row_optimizers
-from lodestar.optimizers.table_optimizer import TableOptimizer
+from lodestar.optimizers.table_optimizer import Nonfinite, TableOptimizer
 
 _Class = TypeVar("_Class", bound=type[Any])
 
 
+# Types of Keras's arguments that their default values do not tell.
+_TYPES: dict[str, Any] = {
+    "self": inspect.Parameter.empty,
+    "learning_rate": float | keras.optimizers.schedules.LearningRateSchedule,
+    "name": str | None,
+    "ema_overwrite_frequency": int | None,
+    "gradient_accumulation_steps": int | None,
+}
+
+
+def _annotation(parameter: inspect.Parameter) -> Any:
+    if parameter.name in _TYPES:
+        return _TYPES[parameter.name]
+    default = parameter.default
+    return float | None if default is None else type(default)
+
+
 def _optimizer(cls: _Class) -> _Class:
-    """Registers a class and adds `nonfinite` to Keras's signature."""
+    """Registers a class, whose arguments are those of Keras's and `nonfinite`.
+
+    They are those of the Keras that is installed. `**kwargs`, with which Keras
+    refuses every name, is left out.
+    """
     base: Any = cls.__bases__[1]
     signature = inspect.signature(base.__init__)
-    parameters = list(signature.parameters.values())[1:]  # Without self.
+    parameters = [
+        parameter.replace(annotation=_annotation(parameter))
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     nonfinite = inspect.Parameter(
-        "nonfinite", inspect.Parameter.KEYWORD_ONLY, default="raise"
+        "nonfinite",
+        inspect.Parameter.KEYWORD_ONLY,
+        default="raise",
+        annotation=Nonfinite,
     )
-    # `**kwargs` must be last.
-    parameters.insert(len(parameters) - 1, nonfinite)
-    cls.__signature__ = signature.replace(parameters=parameters)
+    signature = signature.replace(parameters=[*parameters, nonfinite])
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        TableOptimizer.__init__(self, *args, **kwargs)
+
+    vars(__init__)["__signature__"] = signature
+    __init__.__qualname__ = f"{cls.__name__}.__init__"
+    setattr(cls, "__init__", explained()(__init__))  # noqa: B010
     register = keras.saving.register_keras_serializable(package="lodestar")
     registered: _Class = register(cls)
     return registered

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _bases
+from lodestar._arguments import explained
 from lodestar.embedding.table_variable import as_table
 from lodestar.ops import lost_gradients
 from lodestar.optimizers import gradients as gradients_lib
@@ -31,21 +32,35 @@ class LossScaleOptimizer(_bases.LossScaleOptimizer):
 
     Args:
         inner_optimizer: One of `lodestar.optimizers`.
-        **kwargs: Other arguments of `keras.optimizers.LossScaleOptimizer`.
+        initial_scale: The first loss scale.
+        dynamic_growth_steps: Number of finite steps after which the scale doubles.
+        name: Name of the optimizer.
 
     Raises:
         ValueError: If `inner_optimizer` does not train tables.
     """
 
-    trains_tables = True
+    _trains_tables = True
 
-    def __init__(self, inner_optimizer: TableOptimizer, **kwargs: Any):
+    @explained()
+    def __init__(
+        self,
+        inner_optimizer: TableOptimizer,
+        initial_scale: float = 2.0**15,
+        dynamic_growth_steps: int = 2000,
+        name: str | None = None,
+    ):
         if not isinstance(inner_optimizer, TableOptimizer):
             raise ValueError(
                 "`inner_optimizer` must be one of lodestar.optimizers, got "
                 f"{type(inner_optimizer).__name__}."
             )
-        super().__init__(inner_optimizer, **kwargs)
+        super().__init__(
+            inner_optimizer, initial_scale, dynamic_growth_steps, name=name
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner_optimizer!r})"
 
     def build(self, var_list: Sequence[Any]) -> None:
         """Creates the variables of this and the inner optimizer."""
@@ -66,7 +81,7 @@ class LossScaleOptimizer(_bases.LossScaleOptimizer):
         """
         variables = trainable_variables
         if variables is None:
-            variables = self.inner_optimizer.built_for()
+            variables = self.inner_optimizer._built_for()
         else:
             replicas.build(self, list(variables))
         gradients_lib.check_one_each(grads, variables)

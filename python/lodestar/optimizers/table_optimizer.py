@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar import _bases, _private
 from lodestar._checks import check_choice
+from lodestar._reprs import optimizer_repr
 from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.devices import first_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -95,7 +96,7 @@ def _warn_of_lost_rows(
     optimizer: str, file: "weakref.ref[Any]", tables: Sequence[TableVariable]
 ) -> None:
     """Warns of tables that were not written to a complete Keras file."""
-    lost = [repr(table) for table in tables if table.newest_file is not file]
+    lost = [repr(table) for table in tables if table._newest_file is not file]
     if lost:
         warnings.warn(
             f"Optimizer '{optimizer}' trains {', '.join(lost)}, but their rows "
@@ -122,15 +123,15 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
     by the Keras class.
     """
 
-    trains_tables = True
+    _trains_tables = True
 
     def __init__(
         self, *args: Any, nonfinite: Nonfinite = "raise", **kwargs: Any
     ):
         super().__init__(*args, **kwargs)
-        self.start(nonfinite)
+        self._start(nonfinite)
 
-    def start(self, nonfinite: Nonfinite) -> None:
+    def _start(self, nonfinite: Nonfinite) -> None:
         """Adds state for tables to an initialized Keras optimizer."""
         self.nonfinite = check_nonfinite(nonfinite)
         self._tables = _Tables()
@@ -138,7 +139,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
         self._gradient_sums.members = []
 
     # Not a property, which would make Keras save the tables with the optimizer.
-    def built_for(self) -> list[Any]:
+    def _built_for(self) -> list[Any]:
         """Returns the variables that `build` was called with, including tables."""
         return self._tables.variables
 
@@ -160,7 +161,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
         for table in tables:
             self._prepare(table)
 
-    def build_for_table(self, table: TableVariable) -> None:
+    def _build_for_table(self, table: TableVariable) -> None:
         """Builds the optimizer of one table, so that files can restore it."""
         self._check(table)
         self.build([])
@@ -176,7 +177,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
     def _prepare(self, table: TableVariable) -> None:
         """Checks the table and creates state for it."""
         if table.optimizer is not self:
-            table.manage(self)
+            table._manage(self)
         self._check(table)
         self._tables.add(table)
         if self.gradient_accumulation_steps:
@@ -194,7 +195,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
         new = [
             table
             for table in tables
-            if not table.slots.is_known_to(self._optimizer_of(table))
+            if not table._slots.is_known_to(self._optimizer_of(table))
         ]
         if not new:
             return
@@ -372,7 +373,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
         if self._clips():
             gradients = [
                 gradients_lib.merge_duplicates(
-                    g, first_gpu(table.parts) or "CPU"
+                    g, first_gpu(table._parts) or "CPU"
                 )
                 for g, (_, table) in zip(gradients, split.tables)
             ]
@@ -540,3 +541,7 @@ class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "nonfinite": self.nonfinite}
+
+    def __repr__(self) -> str:
+        """Shows the learning rate, and what differs from the defaults."""
+        return optimizer_repr(self, getattr(self, "wrapped_class", type(self)))

@@ -77,7 +77,7 @@ def apply_updates(
     for u in updates:
         _group(by_device, u.table).updates.append(u)
     for table in emptied:
-        for part in table.parts:
+        for part in table._parts:
             _group(by_device, part).emptied.append(part)
     checks = []
     if nonfinite == "raise" and (
@@ -157,14 +157,14 @@ def _staging(
     for u in updates:
         assert isinstance(u.update, RowUpdate)
         inputs.append(tf.cast(u.gradient.indices, tf.int64))
-        inputs.append(tf.cast(u.gradient.values, u.table.update_dtype))
+        inputs.append(tf.cast(u.gradient.values, u.table._update_dtype))
         inputs.append(tf.convert_to_tensor(u.update.hyperparameters))
     return Job(device, stage, inputs)
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:
     """Returns the updates of a table's parts, which all get its next step."""
-    parts = u.table.parts
+    parts = u.table._parts
     if len(parts) == 1:
         return [u._replace(table=parts[0])]
     gradient = _cast(u.gradient, u.table)
@@ -189,7 +189,7 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
 
 def _cast(gradient: tf.IndexedSlices, table: Any) -> tf.IndexedSlices:
     return tf.IndexedSlices(
-        tf.cast(gradient.values, table.update_dtype),
+        tf.cast(gradient.values, table._update_dtype),
         tf.cast(gradient.indices, tf.int64),
     )
 
@@ -325,7 +325,7 @@ def _check(u: TableUpdate) -> Any:
         return gen_ops.lodestar_embedding_check_apply(
             u.table.resource_handle,
             tf.cast(u.gradient.indices, tf.int64),
-            tf.cast(u.gradient.values, u.table.update_dtype),
+            tf.cast(u.gradient.values, u.table._update_dtype),
             optimizer=u.update.optimizer,
             slot_names=u.update.slot_names,
             additions=u.additions,
@@ -352,7 +352,7 @@ def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
     return gen_ops.lodestar_embedding_apply(
         u.table.resource_handle,
         tf.cast(u.gradient.indices, tf.int64),
-        tf.cast(u.gradient.values, u.table.update_dtype),
+        tf.cast(u.gradient.values, u.table._update_dtype),
         u.update.hyperparameters,
         next_step,
         optimizer=u.update.optimizer,
@@ -375,7 +375,7 @@ def _apply_all(
     return gen_ops.lodestar_embedding_apply_all(
         [u.table.resource_handle for u in updates],
         [tf.cast(u.gradient.indices, tf.int64) for u in updates],
-        [tf.cast(u.gradient.values, u.table.update_dtype) for u in updates],
+        [tf.cast(u.gradient.values, u.table._update_dtype) for u in updates],
         [rule.hyperparameters for rule in rules],
         [_next_step(u, inside_step) for u in updates],
         optimizers=[rule.optimizer for rule in rules],
@@ -400,7 +400,7 @@ class GradientSum(tf.Module):
             table.output_dim,
             embeddings_initializer="zeros",
             seed=(0, 0),
-            dtype=table.update_dtype,
+            dtype=table._update_dtype,
             devices=table.devices,
             name=f"{table.name}{GRADIENT_SUM}",
         )
@@ -419,7 +419,7 @@ class GradientSum(tf.Module):
 
     def mean(self, steps: int) -> tf.IndexedSlices:
         """Returns the sum divided by `steps`."""
-        rows = self.sums.export_all(optimizer_slots=False)
+        rows = self.sums._export_all(optimizer_slots=False)
         return tf.IndexedSlices(
             rows["rows"] / steps,
             rows["ids"],

@@ -154,7 +154,7 @@ class UnfusedOptimizer:
         self._original = optimizer
         self._table = weakref.ref(table)
         self._dim = table.output_dim
-        self._dtype = table.update_dtype
+        self._dtype = table._update_dtype
         self._rows = RowTensor(table.name, self._dim, self._dtype)
         self._slots: list[RowTensor] = []
         self.slot_names: list[str] = []

@@ -224,7 +224,7 @@ class UpdateAttempt:
 
     def covers(self, devices: Iterable[str], tables: Sequence[Any]) -> bool:
         """Whether devices, and the devices of all rows of tables, have logs."""
-        parts = [part for table in tables for part in table.parts]
+        parts = [part for table in tables for part in table._parts]
         return {*devices} <= {*self.logs} and None not in map(
             self.device_of, parts
         )

@@ -73,7 +73,7 @@ def wrap(
     nonfinite = check_nonfinite("raise" if nonfinite is None else nonfinite)
     cls: Any = type(found)
     found.__class__ = _wrapped(cls)
-    found.start(nonfinite)
+    found._start(nonfinite)
     return found
 
 

@@ -66,8 +66,8 @@ def generated_dataset(
     def epoch(files: tf.Tensor, seed: tf.Tensor | int) -> tf.data.Dataset:
         # unbatch().batch() also makes the batch size static if it is fixed.
         lines = generator.generate(files).unbatch()
-        if read.shuffle_rows:
-            lines = lines.shuffle(read.shuffle_rows, seed=seed)
+        if read.shuffle:
+            lines = lines.shuffle(read.shuffle, seed=seed)
         lines = lines.batch(batch_size, drop_remainder=read.drop_remainder)
         return lines.map(lambda text: tuple(parse_flat(text, layout)))
 

@@ -4,26 +4,28 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count, is_number
+from lodestar._formats import OnError, SparseForm
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import (
-    ReadArguments,
+    ReadOptions,
     as_paths,
     check_shard,
     epochs,
-    options_of,
 )
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
+from lodestar.data.skipped_records import SkippedRecords
 from lodestar.paddle.sample_exchange import (
     MAX_SEND_BATCH_SIZE,
     SampleExchange,
@@ -33,9 +35,13 @@ from lodestar.paddle.sample_exchange import (
 _EPOCH_OPTIONS = (
     "deterministic",
     "shuffle_files",
-    "shuffle_rows",
+    "shuffle",
     "seed",
     "repeat",
+)
+_NOT_AN_EPOCH = (
+    "InMemoryDataset loads samples in the order of files and lines. Use "
+    "`shuffle`, `seed` and `repeat` of dataset()."
 )
 
 
@@ -81,6 +87,7 @@ class InMemoryDataset:
     and `global_shuffle` exchanges samples through a folder.
     """
 
+    @explained(refused=dict.fromkeys(_EPOCH_OPTIONS, _NOT_AN_EPOCH))
     def __init__(
         self,
         schema: SchemaLike,
@@ -93,7 +100,15 @@ class InMemoryDataset:
         parse_logkey: bool = False,
         num_queues: int = 1,
         drop_zeros: bool = True,
-        **options: Unpack[ReadArguments],
+        drop_remainder: bool = False,
+        num_parallel_files: int = 2,
+        shard: tuple[int, int] | None = None,
+        prefetch: int = 1,
+        sparse: SparseForm = "ragged",
+        on_error: OnError = "raise",
+        skipped: SkippedRecords | None = None,
+        as_columns: bool = False,
+        open_command: Sequence[StrPath] | None = None,
     ):
         """Creates an empty memory.
 
@@ -107,24 +122,34 @@ class InMemoryDataset:
             parse_logkey: See `open_dataset`.
             num_queues: Number of parts for `dataset(queue=...)`.
             drop_zeros: Whether to drop sparse zeros, as described above.
-            **options: Options of `ReadOptions`: `drop_remainder`,
-                `num_parallel_files`, `shard`, `prefetch`, `sparse`, `on_error`,
-                `skipped` and `open_command`.
+            drop_remainder: See `open_dataset`.
+            num_parallel_files: See `open_dataset`.
+            shard: See `open_dataset`.
+            prefetch: See `open_dataset`.
+            sparse: See `open_dataset`.
+            on_error: See `open_dataset`.
+            skipped: See `open_dataset`.
+            as_columns: See `open_dataset`.
+            open_command: See `open_dataset`.
 
         Raises:
             ValueError: If an option is out of range or does not apply here, or a
                 schema file is invalid.
         """
-        for name in _EPOCH_OPTIONS:
-            if name in options:
-                raise ValueError(
-                    f"`{name}` is not an option of InMemoryDataset, which loads "
-                    "samples in the order of files and lines. Use `shuffle`, "
-                    "`seed` and `repeat` of dataset()."
-                )
         check_count("num_queues", num_queues, 1)
         spec = as_schema(schema, weights)
-        self._options = options_of(InMemoryDataset, batch_size, options)
+        self._options = ReadOptions(
+            batch_size,
+            drop_remainder=drop_remainder,
+            num_parallel_files=num_parallel_files,
+            shard=shard,
+            prefetch=prefetch,
+            sparse=sparse,
+            on_error=on_error,
+            skipped=skipped,
+            as_columns=as_columns,
+            open_command=open_command,
+        )
         self._pipe_words = command_words("pipe_command", pipe_command)
         self._num_queues = num_queues
         self._fields = line_fields(ins_id, parse_content, parse_logkey)
@@ -404,7 +429,7 @@ class InMemoryDataset:
             )
 
         options = dataclasses.replace(
-            self._options, shuffle_rows=int(shuffle), seed=seed, repeat=repeat
+            self._options, shuffle=int(shuffle), seed=seed, repeat=repeat
         )
         finish = self._layout.features_and_label
         dataset = epochs([""], epoch, finish, options)

@@ -52,7 +52,7 @@ def MultiSlotDataset(
       `deterministic=False`, for one file per thread).
     - `"in_memory"` loads all files in this call, as `InMemoryDataset`: sparse
       zeros are dropped, an empty sparse slot gets one 0, and epochs read memory.
-      `shuffle_rows` must be 0 or -1, which shuffles all samples. Not inside a
+      `shuffle` must be 0 or -1, which shuffles all samples. Not inside a
       `tf.function` or with a `SharedFileList`.
 
     A line that does not match the schema ("path:line: slot 'C3' at byte 17: ..."),
@@ -98,14 +98,14 @@ def _in_memory(
             "tf.function. Create the dataset outside."
         )
     options = dict(options)
-    shuffle_rows = options.pop("shuffle_rows", 0)
-    if shuffle_rows not in (0, -1):
+    shuffle = options.pop("shuffle", 0)
+    if shuffle not in (0, -1):
         raise ValueError(
-            "`shuffle_rows` must be 0 or -1 (shuffle all samples) with "
-            f"`mode`='in_memory', got {shuffle_rows!r}."
+            "`shuffle` must be 0 or -1 (shuffle all samples) with "
+            f"`mode`='in_memory', got {shuffle!r}."
         )
     epochs = {
-        "shuffle": shuffle_rows == -1,
+        "shuffle": shuffle == -1,
         "seed": options.pop("seed", None),
         "repeat": options.pop("repeat", 1),
     }

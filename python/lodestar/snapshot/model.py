@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._checks import check_model_first
 from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
 from lodestar.ops.compile_line import compiled_optimizer
@@ -50,8 +51,8 @@ _READER = "reader"
 
 @overload
 def save(
+    model: HasTables,
     path: StrPath,
-    model: Any,
     delta: bool = False,
     *,
     iterator: ResumableDataset | tf.data.Iterator | None = None,
@@ -64,8 +65,8 @@ def save(
 
 @overload
 def save(
+    model: HasTables,
     path: StrPath,
-    model: Any,
     delta: bool = False,
     *,
     iterator: ResumableDataset | tf.data.Iterator | None = None,
@@ -78,8 +79,8 @@ def save(
 
 @overload
 def save(
+    model: HasTables,
     path: StrPath,
-    model: Any,
     delta: bool = False,
     *,
     iterator: ResumableDataset | tf.data.Iterator | None = None,
@@ -91,8 +92,8 @@ def save(
 
 
 def save(
+    model: HasTables,
     path: StrPath,
-    model: Any,
     delta: bool = False,
     *,
     iterator: ResumableDataset | tf.data.Iterator | None = None,
@@ -112,16 +113,16 @@ def save(
     continue while files are written. A version appears atomically, so a crash
     never leaves a partial one. Save models between two steps, as callbacks do.
 
-    >>> info = lodestar.snapshot.save("snapshots", model)
-    >>> info = lodestar.snapshot.save("snapshots", model, delta=True)
+    >>> info = lodestar.snapshot.save(model, "snapshots")
+    >>> info = lodestar.snapshot.save(model, "snapshots", delta=True)
 
     Args:
-        path: Path to a folder on a local or mounted file system; created if
-            needed.
         model: A built Keras model, compiled if its optimizer is to be saved.
             Or only tables: an EmbeddingVariable, IdTable, IdLookup, layer or
             module that has some, a list of these, or a dict that names them.
             Names must be unique. Id tables are always written whole.
+        path: Path to a folder on a local or mounted file system; created if
+            needed.
         delta: If True, writes only the rows that changed since the newest
             version. A table that the newest version lacks, or whose changes
             since then are unknown, is written whole, as are weights.
@@ -140,12 +141,14 @@ def save(
         A `SnapshotInfo`, or a `PendingSnapshot` if `blocking` is False.
 
     Raises:
+        TypeError: `model` and `path` are swapped.
         ValueError: An argument is invalid, or the model is not built.
         SnapshotError: Another process or thread writes to the folder, or the
             newest version there has a later format.
         OSError, tf.errors.OpError: A file cannot be written (names it). The
             folder has no new version, and the next delta loses nothing.
     """
+    check_model_first("snapshot.save", model, path)
     dense_copies = dense_arrays(dense)
     checkpoint = _checkpoint(iterator)
     schema = None
@@ -186,18 +189,18 @@ def save(
     )
 
 
-def restore_values(path: StrPath, model: keras.Model, version: int) -> None:
+def restore_values(model: keras.Model, path: StrPath, version: int) -> None:
     """Restores tables and weights, but not the optimizer's own variables."""
     # The optimizer's own tables are not restored either.
     of_tables = RestoreOptions({}, on_extra="ignore")
     options = RestoreOptions({}, optimizer_slots="reset")
     tables = find_tables(model)
-    _restore(path, model, tables, of_tables, options, version=version)
+    _restore(model, path, tables, of_tables, options, version=version)
 
 
 def restore(
-    path: StrPath,
     model: HasTables,
+    path: StrPath,
     step: int | None = None,
     *,
     version: int | None = None,
@@ -222,13 +225,13 @@ def restore(
     order in the model instead, if both sides have equally many of the same
     dimension and dtype. The report lists how each table was matched.
 
-    >>> report = lodestar.snapshot.restore("snapshots", model)
+    >>> report = lodestar.snapshot.restore(model, "snapshots")
 
     Args:
-        path: Path to the snapshot folder.
         model: A built Keras model, tables, or objects with tables; see `save`.
             `{}` with `on_extra="ignore"` restores nothing, for a report with
             the `dense` arrays alone.
+        path: Path to the snapshot folder.
         step: Restores the newest version of this step.
         version: Restores this version. Defaults to the newest.
         iterator: An iterator of the same dataset, or a ResumableDataset. It
@@ -248,6 +251,7 @@ def restore(
         `dense` arrays of `save`.
 
     Raises:
+        TypeError: `model` and `path` are swapped.
         ValueError: An argument is invalid, or the model is not built.
         CorruptSnapshotError: A file is damaged; names it, the offset where
             bytes are wrong, and an intact version.
@@ -260,6 +264,7 @@ def restore(
             its rows (names both).
         tf.errors.OpError: A file cannot be read, or memory ran out.
     """
+    check_model_first("snapshot.restore", model, path)
     rename = {} if rename is None else rename
     options = RestoreOptions(rename, on_missing, on_extra, optimizer_slots)
     checkpoint = _checkpoint(iterator)
@@ -274,13 +279,13 @@ def restore(
         # The optimizer's own tables are reset with the optimizer.
         of_tables = dataclasses.replace(options, on_extra="ignore")
     return _restore(
-        path, model, tables, of_tables, options, step, version, checkpoint
+        model, path, tables, of_tables, options, step, version, checkpoint
     )
 
 
 def _restore(
-    path: StrPath,
     model: Any,
+    path: StrPath,
     tables: FoundTables,
     of_tables: RestoreOptions,
     options: RestoreOptions,

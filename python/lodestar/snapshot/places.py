@@ -60,9 +60,9 @@ def places_of(tables: Mapping[str, EmbeddingVariable]) -> list[Place]:
     by_task: dict[str, list[PlacedPart]] = {}
     for name, table in tables.items():
         first, count = 0, part_count(table)
-        if table.workers is not None:
-            first = table.workers.index
-        for number, part in enumerate(table.parts, first):
+        if table._workers is not None:
+            first = table._workers.index
+        for number, part in enumerate(table._parts, first):
             handle = part.resource_handle
             by_task.setdefault(_cpu_of_task(handle.device), []).append(
                 PlacedPart(name, number, count, handle)
@@ -79,9 +79,9 @@ def _cpu_of_task(device: str) -> str:
 
 def part_count(table: EmbeddingVariable) -> int:
     """Returns the number of parts of a table over all workers."""
-    if table.workers is not None:
-        return table.workers.count
-    return len(table.parts)
+    if table._workers is not None:
+        return table._workers.count
+    return len(table._parts)
 
 
 def each(

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -80,15 +80,6 @@ class RestoreReport:
 OnMissing: TypeAlias = Literal["error", "init"]
 OnExtra: TypeAlias = Literal["error", "ignore"]
 OptimizerSlots: TypeAlias = Literal["require", "reset"]
-
-
-class RestoreArguments(TypedDict, total=False):
-    """The attributes of `RestoreOptions` as arguments of a function."""
-
-    rename: Mapping[str, str] | None
-    on_missing: OnMissing
-    on_extra: OnExtra
-    optimizer_slots: OptimizerSlots
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,7 +355,7 @@ class Plan:
         self._loaded = []
         restored = {}
         for there, table in self._embeddings().items():
-            table.slots.restored()
+            table._slots.restored()
             note_saved(table, self._folder, self.manifest, there)
             restored[self._names[there]] = sum(rows[there] for rows in loaded)
         for name_there, name_here in self._names.items():

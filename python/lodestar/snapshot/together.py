@@ -19,10 +19,10 @@ class Together:
     """
 
     def __init__(self, tables: Iterable[EmbeddingVariable]):
-        shared: list[Any] = [t for t in tables if t.workers is not None]
+        shared: list[Any] = [t for t in tables if t._workers is not None]
         self._table = shared[0] if shared else None
         self.several = self._table is not None
-        self.first = self._table is None or self._table.workers.index == 0
+        self.first = self._table is None or self._table._workers.index == 0
 
     def agree(self, call: Callable[[], Any]) -> list[Any]:
         """Returns the JSON results of `call` in every process, to all of them.
@@ -40,7 +40,7 @@ class Together:
             own = error
             answer["error"] = describe_error(error)
             answer["locked"] = isinstance(error, SnapshotLockedError)
-        gathered = self._table.exchange(json.dumps(answer).encode())
+        gathered = self._table._exchange(json.dumps(answer).encode())
         if own is not None:
             raise own
         answers = [json.loads(data) for data in gathered]

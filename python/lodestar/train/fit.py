@@ -170,7 +170,7 @@ def fit(
         check_dataset("data", data)
         if not isinstance(snapshots, Snapshot):
             snapshots = Snapshot(snapshots)
-        data = snapshots.reader(data)
+        data = snapshots._reader(data)
     steps: Steps
     if threads is not None:
         steps = ThreadSteps(model, data, threads, steps_per_round)
@@ -204,7 +204,7 @@ def fit(
         with (
             contextlib.nullcontext()
             if snapshots is None
-            else snapshots.training(callbacks, steps.build)
+            else snapshots._resume(callbacks, steps.build)
         ) as resumption:
             return loop.train(
                 steps,

@@ -118,7 +118,7 @@ def tables_of(trained):
 def table_state(table):
     """Returns a table's state as arrays that every format stores."""
     found = {}
-    for name, value in table.export_all().items():
+    for name, value in table._export_all().items():
         value = np.asarray(value)
         if value.dtype.kind == "O":
             value = value.astype(bytes)

@@ -63,7 +63,7 @@ def dense_model():
 
 
 def table_state(model):
-    state = model.get_layer("rows").table.export_all()
+    state = model.get_layer("rows").table._export_all()
     return {name: value.numpy() for name, value in state.items()}
 
 

@@ -44,7 +44,7 @@ def state(m):
     """Returns the complete state of training, for bitwise comparison."""
     variables = list(m.variables) + list(m.optimizer.variables)
     variables = [v for v in variables if as_table(v) is None]
-    table = m.get_layer("user").table.export_all()
+    table = m.get_layer("user").table._export_all()
     return [v.numpy().tobytes() for v in variables] + [
         repr(np.array(t.numpy()).tolist())
         if t.dtype == tf.string
@@ -375,11 +375,11 @@ def test_fit_refuses(path):
         train(model(), data, snapshots=path)
     m = model()
     m.optimizer.build(m.trainable_variables)
-    snapshot.save(path, m, iterator=reader)
+    snapshot.save(m, path, iterator=reader)
     with pytest.raises(ValueError, match="has no `epoch` and `batch`"):
         train(model(), data, snapshots=path, steps_per_epoch=2)
     callback = Snapshot(path)
-    snapshot.restore(path, m)
+    snapshot.restore(m, path)
     fit(m, callback, epochs=1)
     with pytest.raises(ValueError, match="saves the position of None, not of"):
         train(m, data, snapshots=callback, steps_per_epoch=2)

@@ -57,7 +57,7 @@ def reader(files, kind, padded=False):
             files,
             padded,
             shuffle_files=True,
-            shuffle_rows=16,
+            shuffle=16,
             seed=5,
             repeat=1 if kind == "passes" else None,
         )
@@ -100,7 +100,7 @@ def state(m):
         for v in [*m.variables, *m.optimizer.variables]
         if as_table(v) is None and id(v) not in metrics
     ]
-    table = m.get_layer("user").table.export_all()
+    table = m.get_layer("user").table._export_all()
     del table["counters"]  # of lookups, lost steps included
     return variables + [
         repr(np.array(t.numpy()).tolist())

@@ -324,7 +324,7 @@ def test_it_works_with_the_other_options(store):
     def read(**options):
         return clicks(names(2), cat(store), **options)
 
-    assert sorted(read(shuffle_rows=10, shuffle_files=True)) == [*range(40)]
+    assert sorted(read(shuffle=10, shuffle_files=True)) == [*range(40)]
     assert read(repeat=2) == [*range(40)] * 2
     assert read(shard=(2, 1)) == [*range(20, 40)]
     assert read(shard=(4, 1)) == [*range(1, 40, 4)]

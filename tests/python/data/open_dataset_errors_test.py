@@ -169,7 +169,8 @@ def test_a_missing_column(tmp_path, schema, source):
 OPTIONS = [
     ({"batch_size": 0}, "`batch_size` must be an integer"),
     ({"num_parallel_files": 0}, "`num_parallel_files` must be"),
-    ({"shuffle_rows": -1}, "`shuffle_rows` must be"),
+    ({"shuffle": -1}, "`shuffle` must be"),
+    ({"shuffle": True}, "such as shuffle=10_000, or 0"),
     ({"shard": (2, 2)}, "`shard` must have an index less than 2"),
     ({"on_error": "ignore"}, "`on_error`='ignore' is not in"),
     ({"sparse": "coo"}, "`sparse`='coo' is not in"),

@@ -19,6 +19,7 @@ from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.files.find_format import expand_inputs, one_format
 from lodestar.data.files.formats import FORMATS
+from lodestar.data.record_dataset import READ_OPTIONS
 from lodestar.hugectr.file_list import write_file_list
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_writer import RawWriter
@@ -87,7 +88,7 @@ def test_csv_has_a_dataset(tmp_path):
         np.testing.assert_array_equal(y, z)
         np.testing.assert_array_equal(found["x"], wanted["x"])
         np.testing.assert_array_equal(found["b"].values, wanted["b"].values)
-    shuffled = open_dataset(path, SPEC, 30, shuffle_rows=ROWS, seed=1, repeat=2)
+    shuffled = open_dataset(path, SPEC, 30, shuffle=ROWS, seed=1, repeat=2)
     ids = values(shuffled, "a")
     assert ids[:ROWS] != list(range(ROWS))
     assert sorted(ids) == sorted(2 * list(range(ROWS)))
@@ -231,14 +232,24 @@ def test_an_option_that_no_reader_has_is_named(tmp_path):
     path = write(tmp_path, "parquet")
     with pytest.raises(
         TypeError,
-        match="^There is no option `labels`; the options are format, "
-        "label, .*, split, .*drop_remainder, .*, open_command.$",
+        match="no argument `labels`. Did you mean 'label'. Its arguments are "
+        "data, .*, split, .*drop_remainder, .*, open_command, mode, ",
     ):
         open_dataset(path, batch_size=4, labels="y")
-    with pytest.raises(
-        TypeError, match="^There is no option `sed`; the options are mode,"
-    ):
+    with pytest.raises(TypeError, match="`sed`. Did you mean 'seed'"):
         open_dataset(write(tmp_path, "multislot"), SPEC, 4, sed=1)
+
+
+def test_the_defaults_are_those_of_the_readers():
+    parameters = inspect.signature(open_dataset).parameters
+    for name, default in READ_OPTIONS.items():
+        assert parameters[name].default == default
+    for form in FORMATS.values():
+        for name in (*form.reads, *form.writes):
+            assert name in {
+                **parameters,
+                **inspect.signature(open_writer).parameters,
+            }
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ READERS = {
         f / "a.parquet", SPEC, 16, on_error="skip", repeat=2
     ),
     "parquet shuffled": lambda f: open_dataset(
-        f / "a.parquet", SPEC, 16, shuffle_rows=30, repeat=2, prefetch=0
+        f / "a.parquet", SPEC, 16, shuffle=30, repeat=2, prefetch=0
     ),
     "raw": lambda f: RawDataset(f / "a.raw", SPEC, 16),
     "table": table,

@@ -31,14 +31,14 @@ def restored(dataset, saved):
 
 
 @pytest.mark.parametrize("shard", [None, (3, 2)])
-@pytest.mark.parametrize("shuffle_rows", [0, 1])
-def test_a_bad_record_ahead_is_still_an_error(tmp_path, shuffle_rows, shard):
+@pytest.mark.parametrize("shuffle", [0, 1])
+def test_a_bad_record_ahead_is_still_an_error(tmp_path, shuffle, shard):
     files = [
         write(tmp_path / "bad", range(10), bad=[6]),
         write(tmp_path / "good", range(10)),
     ]
     dataset = MultiSlotDataset(
-        files, SPEC, 2, prefetch=0, shuffle_rows=shuffle_rows, shard=shard
+        files, SPEC, 2, prefetch=0, shuffle=shuffle, shard=shard
     )
     iterator = iter(dataset)
     before = 1 if shard else 3
@@ -100,7 +100,7 @@ def test_a_window_of_another_dataset_is_refused(tmp_path, count):
     path = tmp_path / "file"
     path.write_text(f"{count} {'1 ' * count} 2 5 6\n" * 50)
     sparse = [Column.sparse("a"), Column.sparse("b")]
-    options = {"shuffle_rows": 20, "prefetch": 0}
+    options = {"shuffle": 20, "prefetch": 0}
     iterator = iter(MultiSlotDataset(path, Schema(sparse), 2, **options))
     next(iterator)
     saved = save(iterator, tmp_path)
@@ -120,7 +120,7 @@ def test_a_window_without_a_weight_for_each_id_is_refused(tmp_path):
     def dataset(weights_of):
         weights = Column.sparse("w", dtype="float", weights_of=weights_of)
         spec = Schema([weights, Column.sparse("a")])
-        return MultiSlotDataset(path, spec, 2, shuffle_rows=20, prefetch=0)
+        return MultiSlotDataset(path, spec, 2, shuffle=20, prefetch=0)
 
     iterator = iter(dataset(None))
     next(iterator)

@@ -38,7 +38,7 @@ def test_shards_hold_every_record_once(tmp_path, num, shuffle):
                 4,
                 shard=(num, index),
                 shuffle_files=shuffle,
-                shuffle_rows=6 if shuffle else 0,
+                shuffle=6 if shuffle else 0,
                 seed=index,
             )
         )
@@ -83,7 +83,7 @@ def test_options_are_checked(option, value, message):
 def test_options_may_be_integers_of_numpy(tmp_path):
     path = write(tmp_path / "file", range(100))
     dataset = MultiSlotDataset(
-        path, SPEC, np.int64(8), shuffle_rows=np.int32(5), seed=np.int64(1)
+        path, SPEC, np.int64(8), shuffle=np.int32(5), seed=np.int64(1)
     )
     assert sorted(numbers(dataset)) == list(range(100))
 
@@ -113,7 +113,7 @@ def test_bad_records_are_skipped_and_noted(tmp_path):
     path.write_text("".join(lines))
     skipped = SkippedRecords()
     dataset = MultiSlotDataset(
-        path, SPEC, 8, on_error="skip", skipped=skipped, shuffle_rows=0
+        path, SPEC, 8, on_error="skip", skipped=skipped, shuffle=0
     )
     wanted = [n for n in range(100) if n not in (0, 7, 8, 99)]
     assert numbers(dataset) == wanted

@@ -72,13 +72,13 @@ def test_options_cache_and_saved_data(files, tmp_path):
     )
 
 
-@pytest.mark.parametrize("shuffle_rows", [0, 11])
-def test_a_dataset_as_a_graph(files, shuffle_rows):
+@pytest.mark.parametrize("shuffle", [0, 11])
+def test_a_dataset_as_a_graph(files, shuffle):
     dataset = MultiSlotDataset(
         files,
         SPEC,
         6,
-        shuffle_rows=shuffle_rows,
+        shuffle=shuffle,
         seed=3,
         on_error="skip",
         drop_remainder=True,
@@ -91,7 +91,7 @@ def test_a_dataset_as_a_graph(files, shuffle_rows):
     found = numbers(again)
     assert len(found) == 36
     assert set(found) <= set(range(40))
-    if not shuffle_rows:
+    if not shuffle:
         assert found == list(range(36))
 
 

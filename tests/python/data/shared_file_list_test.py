@@ -62,7 +62,7 @@ def test_one_iterator_gets_all_files_in_their_order(server, files):
     assert numbers(multislot(SharedFileList(server.address), SPEC, 4)) == []
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle_rows": 5}, {"prefetch": 0}])
+@pytest.mark.parametrize("options", [{}, {"shuffle": 5}, {"prefetch": 0}])
 def test_each_file_is_read_by_one_of_several_iterators(server, options):
     def read(_):
         # One list per thread: a second iterator of the same list starts an
@@ -86,7 +86,7 @@ def test_every_iteration_is_the_next_epoch(server):
     # the rest of epochs 0 and 1; epochs 2 and 3
     assert numbers(second) == whole() * 2
     assert numbers(first) == []  # epoch 2
-    third = datasets(repeat=6, shuffle_rows=3)
+    third = datasets(repeat=6, shuffle=3)
     found = numbers(third)
     assert sorted(found) == sorted(whole() * 2)
 

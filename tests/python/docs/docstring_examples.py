@@ -66,7 +66,7 @@ def _write_files():
     model = _model()
     for path in ("model", "served"):
         lodestar.export.save(model, path)
-    lodestar.snapshot.save("snapshots", model)
+    lodestar.snapshot.save(model, "snapshots")
 
 
 def _write(path, samples, **options):

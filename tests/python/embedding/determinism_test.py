@@ -26,7 +26,7 @@ DIM = 9
 
 def hash_of(table):
     digest = hashlib.sha256()
-    for name, tensor in table.export_all().items():
+    for name, tensor in table._export_all().items():
         value = np.asarray(tensor)
         digest.update(name.encode())
         digest.update(

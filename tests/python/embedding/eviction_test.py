@@ -66,7 +66,7 @@ def test_evicted_rows_are_returned(devices, dtype, graph):
         return t.evict(lodestar.MaxAge(0), return_rows=True)
 
     gone, rows = tf.function(evict)() if graph else evict()
-    assert gone.dtype == tf.int64 and rows.dtype == t.row_dtype
+    assert gone.dtype == tf.int64 and rows.dtype == t._row_dtype
     assert gone.numpy().tolist() == [-5, 0, 8, 2**62]
     np.testing.assert_array_equal(rows, wanted)
     assert ids_of(t) == [3]
@@ -264,9 +264,9 @@ def test_when_full_is_saved(tmp_path):
     assert lodestar.MaxRows.from_config(
         {"n": 3, "policy": "lru"}
     ) == lodestar.MaxRows(3)
-    lodestar.snapshot.save(str(tmp_path), again)
+    lodestar.snapshot.save(again, str(tmp_path))
     restored = table(eviction=lodestar.MaxRows(1, when_full="raise"))
-    lodestar.snapshot.restore(str(tmp_path), restored)
+    lodestar.snapshot.restore(restored, str(tmp_path))
     refuses(lambda: restored.lookup([2], training=True), "table 't' is full")
 
 

@@ -73,7 +73,7 @@ def ragged_batches(rng, steps, ids=40):
 def test_rows_are_those_of_a_table_here(count, graph):
     one, several = both(count)
     assert isinstance(several, lodestar.EmbeddingVariable)
-    assert [part.device for part in several.parts] == [
+    assert [part.device for part in several._parts] == [
         f"/device:CPU:{i}" for i in range(count)
     ]
 
@@ -228,7 +228,7 @@ def test_updates_are_the_same(inner, graph, rng):
     for ids in ragged_batches(rng, 4):
         losses = [step(ids) for step in steps]
         np.testing.assert_array_equal(*losses)
-    steps = [int(part.call(step_of)) for part in tables[1].parts]
+    steps = [int(part.call(step_of)) for part in tables[1]._parts]
     assert steps == [int(tables[0].step)] * 3
     assert_same(*tables)
 
@@ -243,7 +243,7 @@ def test_a_step_without_ids_of_a_part_advances_it():
     several.lookup(ids, training=True)
     gradient = tf.IndexedSlices(tf.ones([1, 4]), ids, tf.constant([-1, 4]))
     wrap("adam").apply([gradient], [several])
-    assert [int(part.call(step_of)) for part in several.parts] == [1, 1, 1]
+    assert [int(part.call(step_of)) for part in several._parts] == [1, 1, 1]
     # All parts have the optimizer's slots, which an export needs.
     assert set(several.export().optimizer_slots) == {"momentum", "velocity"}
     assert set(several.inspect([7, 1]).optimizer_slots) == {
@@ -342,7 +342,7 @@ def test_admission_is_the_same(admission, rng):
     )
     # Ids awaiting admission are saved as well.
     restored = table(2, admission=admission)
-    restored.import_all(several.export_all())
+    restored._import_all(several._export_all())
     assert restored.stats()["pending"] == b["pending"]
     restored.set_step(9)
     restored.lookup([500], training=True)
@@ -442,7 +442,7 @@ def stats_of_parts(several):
         )
         for values, shards in (
             part.call(lodestar._library.gen_ops.lodestar_embedding_stats)
-            for part in several.parts
+            for part in several._parts
         )
     ]
 
@@ -502,10 +502,10 @@ def test_a_full_table_loads_where_shares_are_smaller():
         full.lookup([step * 3], training=True)
     several = table(3, eviction=lodestar.MaxRows(40))
     with pytest.warns(UserWarning, match="leaves out .* of 40 rows"):
-        several.import_all(full.export_all())
+        several._import_all(full._export_all())
     kept = contents(several)["ids"]
     assert 30 < len(kept) < 40
-    for i, part in enumerate(several.parts):
+    for i, part in enumerate(several._parts):
         assert int(part.call(size_of)) <= [14, 13, 13][i]
     # The oldest rows of each part are evicted.
     lost = sorted(set(range(0, 120, 3)) - set(kept.tolist()))
@@ -515,7 +515,7 @@ def test_a_full_table_loads_where_shares_are_smaller():
         assert all(id_ < k for k in kept if owners[k] == owners[id_])
     # Exact on a table without devices.
     one = table(None, eviction=lodestar.MaxRows(40))
-    one.import_all(several.export_all())
+    one._import_all(several._export_all())
     assert_same(several, one)
     too_many = table(None)
     too_many.lookup(tf.range(41), training=True)
@@ -532,21 +532,21 @@ def test_a_copy_has_its_own_parts():
     copied = copy.deepcopy(several)
     assert isinstance(copied, PartitionedEmbeddingVariable)
     assert copied.devices == several.devices
-    for a, b in zip(copied.parts, several.parts, strict=True):
+    for a, b in zip(copied._parts, several._parts, strict=True):
         assert a.resource_handle.device == b.resource_handle.device
     assert_same(several, copied)
     copied.clear()
     assert int(several.size()) > 0 and int(copied.size()) == 0
     shallow = copy.copy(several)
-    assert shallow.parts is several.parts
+    assert shallow._parts is several._parts
     assert shallow is several
 
 
 def test_parts_go_with_the_table():
     several = table(2)
     several.lookup(MANY, training=True)
-    handles = [weak(part.resource_handle) for part in several.parts]
-    reference = weakref.ref(several.parts[0])
+    handles = [weak(part.resource_handle) for part in several._parts]
+    reference = weakref.ref(several._parts[0])
     del several
     gc.collect()
     assert reference() is None

@@ -121,8 +121,8 @@ def test_training_resumes_from_a_snapshot_bit_for_bit(dtype, tmp_path):
     y = np.sin(x.sum(1, keepdims=True))
     (model, first), (other, second) = make(), make()
     model.fit(x, y, epochs=2, shuffle=False, verbose=0)
-    lodestar.snapshot.save(tmp_path, model)
-    lodestar.snapshot.restore(tmp_path, other)
+    lodestar.snapshot.save(model, tmp_path)
+    lodestar.snapshot.restore(other, tmp_path)
     for trained in (model, other):
         trained.fit(x, y, epochs=2, shuffle=False, verbose=0)
     np.testing.assert_array_equal(rows_of(first), rows_of(second))

@@ -46,7 +46,7 @@ def test_rows_keep_their_dtype_and_bits(dtype, dim):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values_of_missing_ids(dtype):
     vector = make(dtype, default_row=[0.1] * DIM)
-    wanted = np.full(DIM, 0.1).astype(vector.row_dtype.as_numpy_dtype)
+    wanted = np.full(DIM, 0.1).astype(vector._row_dtype.as_numpy_dtype)
     assert vector.lookup([1]).numpy().tobytes() == wanted.tobytes()
     copy = lodestar.EmbeddingVariable.from_config(vector.get_config())
     assert copy.dtype == vector.dtype
@@ -233,7 +233,7 @@ def test_saved_rows_need_a_table_of_their_dtype(dtype, to, tmp_path):
         loaded.clear()
         load()
         for a, b in zip(
-            loaded.export_all().values(), saved.export_all().values()
+            loaded._export_all().values(), saved._export_all().values()
         ):
             assert np.array_equal(a.numpy(), b.numpy())
 

@@ -270,9 +270,9 @@ def accumulator(table):
 def test_a_restored_table_without_dense_weights_keeps_its_slots(tmp_path):
     table = lodestar.EmbeddingVariable(2, name="t")
     train(table, wrap("adagrad"))
-    lodestar.snapshot.save(str(tmp_path), {"t": table})
+    lodestar.snapshot.save({"t": table}, str(tmp_path))
     other = lodestar.EmbeddingVariable(2, name="t")
-    lodestar.snapshot.restore(str(tmp_path), {"t": other})
+    lodestar.snapshot.restore({"t": other}, str(tmp_path))
     train(other, wrap("adagrad"))
     assert accumulator(other) == pytest.approx(2.1)
 
@@ -280,9 +280,9 @@ def test_a_restored_table_without_dense_weights_keeps_its_slots(tmp_path):
 def test_a_restore_after_the_optimizer_was_made_is_refused(tmp_path):
     table = lodestar.EmbeddingVariable(2, name="t")
     train(table, wrap("adagrad"))
-    lodestar.snapshot.save(str(tmp_path), {"t": table})
+    lodestar.snapshot.save({"t": table}, str(tmp_path))
     other, adam = lodestar.EmbeddingVariable(2, name="t"), wrap("adam")
-    lodestar.snapshot.restore(str(tmp_path), {"t": other})
+    lodestar.snapshot.restore({"t": other}, str(tmp_path))
     for _ in range(2):
         with pytest.raises(
             tf.errors.FailedPreconditionError,
@@ -413,7 +413,7 @@ def test_slots_change_after_a_snapshot_that_is_running(tmp_path, monkeypatch):
 
     monkeypatch.setattr(saving.snapshot_ops, "write", held)
     pending = lodestar.snapshot.save(
-        str(tmp_path), {"t": table}, blocking=False
+        {"t": table}, str(tmp_path), blocking=False
     )
 
     def take_over():
@@ -429,7 +429,7 @@ def test_slots_change_after_a_snapshot_that_is_running(tmp_path, monkeypatch):
     assert not thread.is_alive()
     assert table.export().optimizer == "adam"
     restored = lodestar.EmbeddingVariable(2, name="t")
-    lodestar.snapshot.restore(str(tmp_path), {"t": restored})
+    lodestar.snapshot.restore({"t": restored}, str(tmp_path))
     assert restored.export().optimizer == "adagrad"
     assert accumulator(restored) == pytest.approx(1.1)
 
@@ -440,12 +440,12 @@ def test_the_next_snapshot_is_full(kind, tmp_path):
     table.lookup(np.arange(100), training=True)
     path, tables = str(tmp_path), {"t": table}
     train(table, wrap("adagrad"))
-    lodestar.snapshot.save(path, tables)
+    lodestar.snapshot.save(tables, path)
     with dropped("adagrad"):
         train(table, wrap(kind))
-    lodestar.snapshot.save(path, tables, delta=True)
+    lodestar.snapshot.save(tables, path, delta=True)
     restored = lodestar.EmbeddingVariable(2, name="t")
-    lodestar.snapshot.restore(path, {"t": restored})
+    lodestar.snapshot.restore({"t": restored}, path)
     wanted, found = table.export(), restored.export()
     assert found.optimizer == kind
     np.testing.assert_array_equal(found.rows, wanted.rows)

@@ -233,10 +233,10 @@ def test_rows_that_are_no_larger_are_refused():
 
 def test_only_serving_stores_fewer_bits():
     table = lodestar.EmbeddingVariable(2, name="t")
-    assert saved_state.stored_dtype(table.row_dtype) is None
+    assert saved_state.stored_dtype(table._row_dtype) is None
     with saved_state.for_serving("int8"):
-        assert saved_state.stored_dtype(table.row_dtype) == "int8"
+        assert saved_state.stored_dtype(table._row_dtype) == "int8"
         assert saved_state.stored_dtype(tf.bfloat16) == "int8"
     with saved_state.for_serving("float16"):
         assert saved_state.stored_dtype(tf.bfloat16) is None
-    assert saved_state.stored_dtype(table.row_dtype) is None
+    assert saved_state.stored_dtype(table._row_dtype) is None

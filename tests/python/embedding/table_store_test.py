@@ -30,8 +30,8 @@ def test_round_trip(count, chunk_bytes, monkeypatch):
     b = lodestar.EmbeddingVariable(2, name="another")
     b.lookup([10**9], training=True)
     table_store.load_table(b, store, "p_")
-    for name, want in a.export_all().items():
-        np.testing.assert_array_equal(b.export_all()[name], want, name)
+    for name, want in a._export_all().items():
+        np.testing.assert_array_equal(b._export_all()[name], want, name)
 
 
 def test_another_dim_is_refused():
@@ -52,14 +52,14 @@ def test_a_store_has_all_tables_or_none():
             2, name="small", eviction=lodestar.MaxRows(3)
         ),
     ]
-    before = [table.export_all() for table in tables]
+    before = [table._export_all() for table in tables]
     with pytest.raises(
         tf.errors.FailedPreconditionError, match="`max_rows` of the table is 3"
     ):
         table_store.load_tables(tables, store, ["2_", "3_", "4_"])
     for table, all_of_it in zip(tables, before, strict=True):
         for name, want in all_of_it.items():
-            np.testing.assert_array_equal(table.export_all()[name], want, name)
+            np.testing.assert_array_equal(table._export_all()[name], want, name)
     table_store.load_tables(tables[:2], store, ["2_", "3_"])
     assert [int(table.size()) for table in tables] == [2, 3, 0]
 

@@ -366,7 +366,7 @@ def test_an_export_that_follows_snapshots(signature, options, tmp_path):
     last = None
     for version in range(1, 4):
         model.fit(FEATURES, {"score": CLICKS}, verbose=0)
-        lodestar.snapshot.save(tmp_path / "snapshots", model, delta=version > 1)
+        lodestar.snapshot.save(model, tmp_path / "snapshots", delta=version > 1)
         assert int(refresh()["version"]) == version
         found = numbers(evaluate(**given, labels=tf.constant(CLICKS)))
         wanted = expected(error, CLICKS, model(FEATURES)["score"])
@@ -384,7 +384,7 @@ def test_a_live_model_evaluates_each_version(tmp_path):
     )
     for delta in (False, True):
         model.fit(FEATURES, {"score": CLICKS}, verbose=0)
-        lodestar.snapshot.save(tmp_path / "snapshots", model, delta=delta)
+        lodestar.snapshot.save(model, tmp_path / "snapshots", delta=delta)
         assert live.poll()
         found = live.signatures["evaluate"](**RAGGED, labels=CLICKS)
         wanted = expected(error, CLICKS, model(FEATURES)["score"])

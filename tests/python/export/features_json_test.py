@@ -69,7 +69,7 @@ def test_content_of_the_file(model, path):
         "combiner": "mean",
         "column": None,
         "salt": "viewer",
-        "salt_word": table_feature(model, "viewer").salt_word,
+        "salt_word": table_feature(model, "viewer")._salt_word,
         "padding_id": None,
         "padding_counts": False,
         "default_id": None,

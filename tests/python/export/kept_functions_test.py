@@ -140,7 +140,7 @@ def test_a_followed_export(tmp_path):
     np.testing.assert_array_equal(infer(x=IDS)["y"], WANT)
     table = model.layers[-1].table
     table.insert_or_assign(IDS, [[3.0, 3.0], [4.0, 4.0]])
-    lodestar.snapshot.save(snapshots, model)
+    lodestar.snapshot.save(model, snapshots)
     end = time.monotonic() + 300
     while infer(x=IDS)["y"][0, 0] != 3:
         assert time.monotonic() < end

@@ -258,6 +258,15 @@ def test_bad_row_splits_are_refused_when_served(tmp_path):
         )
 
 
+@pytest.mark.parametrize("call", ["save", "save_plain", "verify"])
+def test_the_model_comes_first(call, tmp_path):
+    more = [None] if call == "verify" else []
+    with pytest.raises(
+        TypeError, match=rf"lodestar\.export\.{call}\(model, path"
+    ):
+        getattr(lodestar.export, call)(tmp_path, keras.Sequential(), *more)
+
+
 def test_unknown_signature():
     with pytest.raises(ValueError, match=r"`signature`='csv' is not in \('ra"):
         lodestar.export.save(None, "nowhere", "csv")
@@ -318,6 +327,6 @@ def test_a_checkpoint_of_another_thread_has_the_optimizer_slots(
         thread.join()
     restored = lodestar.EmbeddingVariable(4, name="restored")
     tf.train.Checkpoint(t=restored).read(saved[0]).assert_consumed()
-    want, got = (t.export_all()["optimizer_slots"] for t in (table, restored))
+    want, got = (t._export_all()["optimizer_slots"] for t in (table, restored))
     assert want.shape[0] == 2  # Adam's
     np.testing.assert_array_equal(np.sort(got, 1), np.sort(want, 1))

@@ -30,7 +30,7 @@ def table(devices=None, dim=4, **kwargs):
 
 def content(table):
     """Returns the complete content of a table by name."""
-    return {k: np.asarray(v) for k, v in table.export_all().items()}
+    return {k: np.asarray(v) for k, v in table._export_all().items()}
 
 
 def assert_close(a, b, atol=1e-6):

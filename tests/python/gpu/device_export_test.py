@@ -178,7 +178,7 @@ def test_a_live_model_follows_snapshots_on_gpus(tmp_path, place, consistency):
     )
 
     def check(kind):
-        info = lodestar.snapshot.save(snapshots, trained, delta=kind == "delta")
+        info = lodestar.snapshot.save(trained, snapshots, delta=kind == "delta")
         assert info.kind == kind
         assert live.poll()
         wanted = trained.predict(ids, verbose=0)

@@ -55,7 +55,7 @@ def some_gradient(rng, dtype=tf.float32):
 
 def assert_same(a, b, tolerance=1e-5):
     """Checks that two tables are equal, except for rounding of dense ops."""
-    a, b = a.export_all(), b.export_all()
+    a, b = a._export_all(), b._export_all()
     assert a.keys() == b.keys()
     for name in a:
         one, two = np.asarray(a[name]), np.asarray(b[name])
@@ -443,12 +443,12 @@ def test_snapshots_of_waiting_gradients(devices, tmp_path):
     for delta in (False, True):
         for ids in ([1], [1, 2], [2, 3], [3]):
             optimizer.apply([slices(ids)], [t])
-        lodestar.snapshot.save(path, tables, delta=delta)
+        lodestar.snapshot.save(tables, path, delta=delta)
         with tf.device("/CPU:0"):
             restored = [
                 lodestar.EmbeddingVariable(3, name=kept.name) for kept in tables
             ]
-        lodestar.snapshot.restore(path, restored)
+        lodestar.snapshot.restore(restored, path)
         for kept, copied in zip(tables, restored, strict=True):
             assert_same(kept, copied)
 

@@ -45,7 +45,7 @@ def train(model, rng, batches=3):
 
 def content(model):
     table = model.get_layer("table").table
-    return {k: v.numpy() for k, v in table.export_all().items()}
+    return {k: v.numpy() for k, v in table._export_all().items()}
 
 
 def assert_same(a, b):
@@ -66,9 +66,9 @@ def test_snapshots_move_between_devices(
     saved = model(PLACES[saved_on], optimizer)
     restored = model(PLACES[restored_on], optimizer)
     train(saved, rng)
-    info = lodestar.snapshot.save(tmp_path, saved)
+    info = lodestar.snapshot.save(saved, tmp_path)
     assert info.kind == "full"
-    lodestar.snapshot.restore(tmp_path, restored)
+    lodestar.snapshot.restore(restored, tmp_path)
     assert_same(content(restored), content(saved))
     # Both train further in the same way, with the optimizer's slots.
     for one in (saved, restored):
@@ -85,23 +85,23 @@ def test_deltas_contain_changes_and_removals(tmp_path, place, optimizer):
     saved = model(PLACES[place], optimizer)
     table = saved.get_layer("table").table
     train(saved, rng)
-    lodestar.snapshot.save(tmp_path, saved)
+    lodestar.snapshot.save(saved, tmp_path)
     train(saved, rng, batches=1)
     table.remove(list(range(10)))
-    info = lodestar.snapshot.save(tmp_path, saved, delta=True)
+    info = lodestar.snapshot.save(saved, tmp_path, delta=True)
     assert info.kind == "delta"
     for restored_on in PLACES.values():
         restored = model(restored_on, optimizer)
-        lodestar.snapshot.restore(tmp_path, restored)
+        lodestar.snapshot.restore(restored, tmp_path)
         assert_same(content(restored), content(saved))
     # A restored table of as many parts continues the chain.
     restored = model(PLACES[place], optimizer)
-    lodestar.snapshot.restore(tmp_path, restored)
+    lodestar.snapshot.restore(restored, tmp_path)
     train(restored, rng, batches=1)
-    info = lodestar.snapshot.save(tmp_path, restored, delta=True)
+    info = lodestar.snapshot.save(restored, tmp_path, delta=True)
     assert info.kind == "delta"
     again = model(PLACES[place], optimizer)
-    lodestar.snapshot.restore(tmp_path, again)
+    lodestar.snapshot.restore(again, tmp_path)
     assert_same(content(again), content(restored))
 
 
@@ -114,11 +114,11 @@ def test_a_snapshot_has_one_point_of_time_while_training_goes_on(
     rng = np.random.default_rng(6)
     train(saved, rng)
     before = content(saved)
-    pending = lodestar.snapshot.save(tmp_path, saved, blocking=False)
+    pending = lodestar.snapshot.save(saved, tmp_path, blocking=False)
     train(saved, rng, batches=5)
     pending.wait()
     restored = model(optimizer=optimizer)
-    lodestar.snapshot.restore(tmp_path, restored)
+    lodestar.snapshot.restore(restored, tmp_path)
     assert_same(content(restored), before)
     assert len(content(saved)["ids"]) >= len(before["ids"])
 
@@ -153,7 +153,7 @@ def test_steps_of_other_threads_are_in_whole_or_not_at_all(tmp_path):
     thread.start()
     try:
         infos = [
-            lodestar.snapshot.save(tmp_path, both, delta=delta)
+            lodestar.snapshot.save(both, tmp_path, delta=delta)
             for delta in (False, True, True)
         ]
     finally:
@@ -163,7 +163,7 @@ def test_steps_of_other_threads_are_in_whole_or_not_at_all(tmp_path):
     for info in infos:
         other = keras.models.clone_model(both)
         lodestar.snapshot.restore(
-            tmp_path, other, version=info.version, optimizer_slots="reset"
+            other, tmp_path, version=info.version, optimizer_slots="reset"
         )
         tables = [other.get_layer(f"table{t}").table for t in range(2)]
         first, second = ([*t.export()] for t in tables)
@@ -185,24 +185,24 @@ def test_policies(tmp_path, place, policies):
     rng = np.random.default_rng(7)
     saved = model(PLACES[place], **policies)
     train(saved, rng)
-    lodestar.snapshot.save(tmp_path, saved)
+    lodestar.snapshot.save(saved, tmp_path)
     train(saved, rng, batches=1)
-    lodestar.snapshot.save(tmp_path, saved, delta=True)
+    lodestar.snapshot.save(saved, tmp_path, delta=True)
     for restored_on in ("cpu", place):
         restored = model(PLACES[restored_on], **policies)
-        lodestar.snapshot.restore(tmp_path, restored)
+        lodestar.snapshot.restore(restored, tmp_path)
         assert_same(content(restored), content(saved))
 
 
 def test_errors_name_what_differs(tmp_path):
     saved = model(PLACES["gpu"])
     train(saved, np.random.default_rng(9))
-    lodestar.snapshot.save(tmp_path, saved)
+    lodestar.snapshot.save(saved, tmp_path)
     capped = model(PLACES["gpu"], eviction=lodestar.MaxRows(3))
     with pytest.raises(
         lodestar.snapshot.SnapshotError, match="`max_rows` of the table is 3"
     ):
-        lodestar.snapshot.restore(tmp_path, capped)
+        lodestar.snapshot.restore(capped, tmp_path)
     other = model(PLACES["gpu"])
     other.compile(lodestar.optimizers.Adam(), "mse")
     train(other, np.random.default_rng(9), batches=1)
@@ -210,9 +210,9 @@ def test_errors_name_what_differs(tmp_path):
     with pytest.raises(
         lodestar.snapshot.SnapshotError, match="Adagrad|adagrad"
     ):
-        lodestar.snapshot.restore(tmp_path, other)
+        lodestar.snapshot.restore(other, tmp_path)
     assert_same(content(other), before)
-    lodestar.snapshot.restore(tmp_path, other, optimizer_slots="reset")
+    lodestar.snapshot.restore(other, tmp_path, optimizer_slots="reset")
     np.testing.assert_array_equal(
         content(other)["rows"], content(saved)["rows"]
     )

@@ -38,7 +38,7 @@ def pair(devices, **kwargs):
 
 def content(table):
     """Returns the complete content of a table by name."""
-    return {k: v.numpy() for k, v in table.export_all().items()}
+    return {k: v.numpy() for k, v in table._export_all().items()}
 
 
 def assert_same(a, b):
@@ -414,7 +414,7 @@ def test_shared_rows(rng, tmp_path, shared, dtype):
         t.clear()
     assert_same(cpu, gpu)
     tf.train.Checkpoint(table=cpu).restore(path).assert_consumed()
-    gpu.import_all(cpu.export_all())
+    gpu._import_all(cpu._export_all())
     assert_same(cpu, gpu)
 
 

@@ -192,7 +192,7 @@ def test_shards_shuffling_and_epochs(files):
             SPEC,
             8,
             shuffle_files=True,
-            shuffle_rows=20,
+            shuffle=20,
             repeat=2,
             seed=3,
         )

@@ -87,10 +87,10 @@ def test_column_from_fit_to_serving(front, name, tmp_path):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             tf.compat.v1.saved_model.load(session, ["serve"], path)
 
-    snapshot.save(str(tmp_path / "snapshots"), model)
+    snapshot.save(model, str(tmp_path / "snapshots"))
     checkpoint = tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
     for restore in (
-        lambda m: snapshot.restore(str(tmp_path / "snapshots"), m),
+        lambda m: snapshot.restore(m, str(tmp_path / "snapshots")),
         lambda m: tf.train.Checkpoint(model=m).read(checkpoint),
     ):
         restored = model_of(front, name)

@@ -228,7 +228,7 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
         assert_same(got, wanted)
     with tf.GradientTape() as tape:
         value = loaded.loss()
-    hooks = [loaded.layer.table_0.hook, loaded.layer.table_1.hook]
+    hooks = [loaded.layer._table_0.hook, loaded.layer._table_1.hook]
     assert_all_same(tape.gradient(value, hooks), want)
 
 

@@ -67,8 +67,8 @@ def fit(model, epochs):
 
 def assert_same_state(a, b):
     for s, t in zip(tables(a), tables(b), strict=True):
-        for name, want in s.export_all().items():
-            np.testing.assert_array_equal(t.export_all()[name], want, name)
+        for name, want in s._export_all().items():
+            np.testing.assert_array_equal(t._export_all()[name], want, name)
         assert int(s.size()) > 0
     np.testing.assert_array_equal(
         a.predict(X, verbose=0), b.predict(X, verbose=0)

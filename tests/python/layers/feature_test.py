@@ -116,7 +116,9 @@ def test_each_table_has_its_optimizer(eager, tmp_path):
 def test_bad_features():
     two = lodestar.EmbeddingVariable(2, name="two")
     for options in ({}, {"table": two, "output_dim": 2}):
-        with pytest.raises(ValueError, match="give exactly one of them"):
+        with pytest.raises(
+            ValueError, match="an EmbeddingVariable or an `output_dim`"
+        ):
             Feature(**options)
     with pytest.raises(
         ValueError, match="`output_dim` must be an integer .*, got 2.5"
@@ -131,3 +133,27 @@ def test_bad_features():
         Collection({"x": 16.0})
     with pytest.raises(ValueError, match="`optimizer`='adamm' is not a Keras"):
         Collection({"x": Feature(output_dim=2, optimizer="adamm")})
+
+
+def test_the_first_argument_may_be_the_dimension():
+    feature = Feature(16, "mean")
+    assert feature.output_dim == 16 and feature.table is None
+    layer = Collection({"x": feature, "y": 16})
+    assert [table.output_dim for table in layer.tables] == [16, 16]
+    with pytest.raises(ValueError, match=r"got table=16 and output_dim=4"):
+        Feature(16, output_dim=4)
+    with pytest.raises(ValueError, match="Pass an integer, the embedding dim"):
+        Feature("16")
+
+
+def test_a_repr_shows_what_differs_from_the_defaults():
+    assert repr(Feature(16)) == "Feature(output_dim=16)"
+    assert repr(Feature(16, "mean", padding_id=0, padding_counts=True)) == (
+        "Feature(combiner='mean', padding_id=0, padding_counts=True, "
+        "output_dim=16)"
+    )
+
+
+def test_a_misspelled_combiner():
+    with pytest.raises(ValueError, match=r"'last'\). Did you mean 'mean'\?"):
+        Feature(16, "maen")

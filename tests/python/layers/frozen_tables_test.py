@@ -199,7 +199,7 @@ def test_the_config_of_a_table_keeps_it():
     table = lodestar.EmbeddingVariable(4, devices=["CPU:0", "CPU:0"])
     table.trainable = False
     again = type(table).from_config(table.get_config())
-    assert not again.trainable and len(again.parts) == 2
+    assert not again.trainable and len(again._parts) == 2
 
 
 def test_a_layer_made_with_a_frozen_table_sets_it():

@@ -124,7 +124,7 @@ def test_config():
     # As JSON makes it.
     assert lodestar.Feature(output_dim=2, ids=[10, 20]).ids == (10, 20)
     layer = DynamicEmbedding(2, ids=(0, 5))
-    assert DynamicEmbedding.from_config(layer.get_config()).feature.ids == (
+    assert DynamicEmbedding.from_config(layer.get_config())._feature.ids == (
         0,
         5,
     )

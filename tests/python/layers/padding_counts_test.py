@@ -114,7 +114,7 @@ def test_other_row_dtypes(dtype):
     rows = t.lookup(
         [[1, 0, 0, 0]], combiner="mean", padding_id=0, padding_counts=True
     )
-    assert rows.dtype == t.row_dtype
+    assert rows.dtype == t._row_dtype
     np.testing.assert_array_equal(tf.cast(rows, tf.float32), [[0.25, 0.5]])
 
 

@@ -174,7 +174,7 @@ def test_config():
     config = layer.get_config()
     assert (config["padding_id"], config["default_id"]) == ("", "none")
     again = layers.DynamicEmbedding.from_config(config)
-    assert again.feature.padding_id == ""
+    assert again._feature.padding_id == ""
     feature = lodestar.Feature(output_dim=2, padding_id="-")
     layer = layers.EmbeddingCollection({"a": feature})
     again = layers.EmbeddingCollection.from_config(layer.get_config())

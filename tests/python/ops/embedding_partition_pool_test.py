@@ -273,7 +273,7 @@ def test_rows_are_made_and_counted_as_by_a_lookup(graph, dtypes, rng):
     assert near_counts.read() == far_counts.read()
     assert sum(int(t.size()) for t in near) > 0
     for one, other in zip(near, far, strict=True):
-        a, b = one.export_all(), other.export_all()
+        a, b = one._export_all(), other._export_all()
         for key in a:
             np.testing.assert_array_equal(a[key], b[key], key)
         a, b = one.stats(), other.stats()

@@ -61,7 +61,7 @@ def content(t):
     """Returns the complete content of a table, for comparison."""
     return [
         repr(x.tolist()) if x.dtype == object else x.tobytes()
-        for x in map(np.asarray, t.export_all().values())
+        for x in map(np.asarray, t._export_all().values())
     ]
 
 

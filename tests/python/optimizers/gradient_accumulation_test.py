@@ -208,7 +208,7 @@ def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
     monkeypatch.setattr(saving.snapshot_ops, "write", held)
     path = str(tmp_path / "snapshots")
     tables = {"rows": t, "sums": member.sums}
-    pending = lodestar.snapshot.save(path, tables, blocking=False)
+    pending = lodestar.snapshot.save(tables, path, blocking=False)
 
     def go_on():
         for _ in range(5):  # two of them update rows
@@ -224,13 +224,13 @@ def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
     assert waiting(optimizer) == [{}]
     # The state when the checkpoint was taken.
     rows, sums = table("rows"), lodestar.EmbeddingVariable(2, name="sums")
-    lodestar.snapshot.restore(path, [rows, sums])
+    lodestar.snapshot.restore([rows, sums], path)
     np.testing.assert_array_equal(rows.lookup([1]), before)
     np.testing.assert_array_equal(sums.export().rows, [[1.0, 1.0]])
     # The next step is right as well.
     optimizer.apply([slices([3])], [t])
-    lodestar.snapshot.save(path, tables, delta=True)
-    lodestar.snapshot.restore(path, [rows, sums])
+    lodestar.snapshot.save(tables, path, delta=True)
+    lodestar.snapshot.restore([rows, sums], path)
     np.testing.assert_array_equal(rows.export().rows, t.export().rows)
     np.testing.assert_array_equal(sums.export().ids, [3])
 

@@ -584,8 +584,8 @@ def through_checkpoint(model, other, path):
 
 
 def through_snapshot(model, other, path):
-    lodestar.snapshot.save(path, model)
-    lodestar.snapshot.restore(path, other)
+    lodestar.snapshot.save(model, path)
+    lodestar.snapshot.restore(other, path)
     return other
 
 

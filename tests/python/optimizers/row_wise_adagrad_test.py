@@ -136,7 +136,7 @@ def trained(shards=16, steps=4, **kwargs):
 
 
 def assert_same(a, b):
-    a, b = a.export_all(), b.export_all()
+    a, b = a._export_all(), b._export_all()
     for name in a:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
@@ -163,9 +163,9 @@ def test_shared_rows_are_trained():
     )
     ids = np.arange(6)
     t.lookup(ids, training=True)
-    before = t.export_all()["shared_rows"].numpy()
+    before = t._export_all()["shared_rows"].numpy()
     RowWiseAdagrad(0.1).apply([slices(ids, np.ones([6, 3], np.float32))], [t])
-    saved = t.export_all()
+    saved = t._export_all()
     assert saved["shared_slots"].shape == (1, 2, 1)
     counts = (saved["shared_slots"].numpy()[0] - np.float32(0.1)) ** 0.5
     np.testing.assert_allclose(counts.sum(), 6, rtol=1e-5)
@@ -267,16 +267,16 @@ def test_a_snapshot_of_another_optimizer_names_both(tmp_path, first, second):
         fit(lodestar.optimizers.SGD(name="sgd"), own=made[rule](name="own"))
         for rule in (first, second)
     )
-    lodestar.snapshot.save(tmp_path, saved)
+    lodestar.snapshot.save(saved, tmp_path)
     before = table_of(other).export()
     with pytest.raises(
         lodestar.snapshot.SnapshotError,
         match=f"slots of '{second}', but the update uses '{first}'",
     ):
-        lodestar.snapshot.restore(tmp_path, other)
+        lodestar.snapshot.restore(other, tmp_path)
     assert table_of(other).export().optimizer == second
     np.testing.assert_array_equal(table_of(other).export().rows, before.rows)
-    lodestar.snapshot.restore(tmp_path, other, optimizer_slots="reset")
+    lodestar.snapshot.restore(other, tmp_path, optimizer_slots="reset")
     np.testing.assert_array_equal(
         table_of(other).export().rows, table_of(saved).export().rows
     )

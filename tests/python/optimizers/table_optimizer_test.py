@@ -121,7 +121,7 @@ def test_nonfinite_gradient_of_one_table_leaves_all_alone(graph, accumulate):
 
 def content(tables):
     return [
-        [np.asarray(tensor).tolist() for tensor in t.export_all().values()]
+        [np.asarray(tensor).tolist() for tensor in t._export_all().values()]
         for t in tables
     ]
 
@@ -188,7 +188,7 @@ def test_sums_of_shared_rows(nonfinite, others, inner):
         assert content(tables) == before
         return
     optimizer.apply(gradients, hooks)
-    shared = t.export_all()["shared_rows"].numpy()
+    shared = t._export_all()["shared_rows"].numpy()
     assert np.isfinite(shared).all() == (nonfinite == "skip")
     assert t.stats()["nonfinite_gradients"] == (2 if nonfinite == "skip" else 0)
 

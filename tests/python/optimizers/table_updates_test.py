@@ -183,7 +183,7 @@ def test_the_steps_of_tables_move_together():
     # tables of the first, with another step number.
     def apply(update, *arguments, **options):
         applied = original(update, *arguments, **options)
-        if update.table is tables[0].parts[0] and not in_between:
+        if update.table is tables[0]._parts[0] and not in_between:
             in_between.append(True)
             optimizer.iterations.assign_add(1)
             optimizer.apply(gradients, tables)
@@ -216,9 +216,9 @@ def test_steps_of_two_threads_are_whole(tmp_path):
         try:
             for i in range(20):
                 path = str(tmp_path / str(i))
-                lodestar.snapshot.save(path, tables)
+                lodestar.snapshot.save(tables, path)
                 a, b = _table("a"), _table("b")
-                lodestar.snapshot.restore(path, [a, b])
+                lodestar.snapshot.restore([a, b], path)
                 assert int(a.step) == int(b.step)
                 assert _value(a) == _value(b)
         finally:

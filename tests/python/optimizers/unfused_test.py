@@ -207,7 +207,7 @@ def test_shared_rows_are_trained_by_the_sum():
     ids = [1, 2, 8, 9, 10]
     np.testing.assert_array_equal(fused.lookup(ids), replayed.lookup(ids))
     assert replayed.stats()["gradients_dropped"] == 0
-    one, two = fused.export_all(), replayed.export_all()
+    one, two = fused._export_all(), replayed._export_all()
     np.testing.assert_array_equal(one["shared_slots"], two["shared_slots"])
 
 

@@ -75,7 +75,7 @@ def begin(logs, update):
 
 
 def stage(table, attempt, part):
-    part = table.parts[part]
+    part = table._parts[part]
     ids = tf.boolean_mask(
         IDS, part.call(gen_ops.lodestar_embedding_frequency, IDS) >= 0
     )

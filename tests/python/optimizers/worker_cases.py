@@ -53,8 +53,8 @@ def clipped(strategy):
     # Each has its part of the ten rows.
     table = model.embed.table
     workers = strategy.num_replicas_in_sync
-    assert table.workers.count == workers and 0 < int(table.size()) < 10
-    if table.workers.index == 0:  # alone: the others need not read
+    assert table._workers.count == workers and 0 < int(table.size()) < 10
+    if table._workers.index == 0:  # alone: the others need not read
         assert np.positive(table).shape == (int(table.size()), 3)
     assert len(table.export().ids) == 10
 
@@ -206,10 +206,10 @@ def bytes_per_step(strategy):
     for _ in range(4):
         ids = [rng.permutation(9 * unique)[:unique] for _ in range(workers)]
         ids = replicas.parts(strategy, np.repeat(np.concatenate(ids), 2))
-        table.exchange(b"")
+        table._exchange(b"")
         before = sent_bytes()
         step(ids)
-        table.exchange(b"")
+        table._exchange(b"")
         used.append(sent_bytes() - before)
     ratio = min(used) / (unique * (8 + 4 * dim) * 2)
     remote = (workers - 1) / workers  # the rest are this worker's own rows
@@ -221,7 +221,7 @@ def checkpoint(strategy, folder):
     replicas.train(strategy, *several, one_step)
     # All workers save, each to its own path.
     saved = tf.train.Checkpoint(model=several[0], optimizer=several[1]).save(
-        f"{folder}/{several[0].embed.table.workers.index}"
+        f"{folder}/{several[0].embed.table._workers.index}"
     )
     restored = [make(None, lambda: wrap("adam"))]
     restored.append(make(strategy, lambda: wrap("adam")))
@@ -245,7 +245,7 @@ def refused(strategy):
             "use model.predict there",
         ),
         (
-            lambda: tf.function(table.export_all, autograph=False)(),
+            lambda: tf.function(table._export_all, autograph=False)(),
             "process without a strategy, and export the model there",
         ),
         (
@@ -359,7 +359,7 @@ def fit(strategy):
         several, data, verbose=0
     ).items():
         np.testing.assert_allclose(evaluated[name], value, 0, 1e-5)
-    index = tables[1].workers.index
+    index = tables[1]._workers.index
     try:
         lodestar.train.fit(several, data.skip(index), verbose=0)
     except ValueError as error:
@@ -508,41 +508,41 @@ def snapshots(strategy, folder):
 
     several = make(strategy)
     several.insert_or_assign(range(20), np.ones([20, 2]))
-    info = lodestar.snapshot.save(folder, several, dense={"x": [1.0]})
+    info = lodestar.snapshot.save(several, folder, dense={"x": [1.0]})
     assert info.rows == 20 and len(info.tables["t"].files) == 2
     several.insert_or_assign([3, 30], np.zeros([2, 2]))
     several.remove(range(10, 12))
-    pending = lodestar.snapshot.save(folder, several, True, blocking=False)
+    pending = lodestar.snapshot.save(several, folder, True, blocking=False)
     assert pending.done()
     info = pending.wait()
     assert (info.kind, info.rows, info.removed) == ("delta", 2, 2)
     for where in (None, strategy):
         restored = make(where)
-        report = lodestar.snapshot.restore(folder, restored)
+        report = lodestar.snapshot.restore(restored, folder)
         assert report.restored == {"t": 19}
         equal(several, restored)
-    info = lodestar.snapshot.save(folder, restored, delta=True)
+    info = lodestar.snapshot.save(restored, folder, delta=True)
     assert (info.kind, info.rows) == ("delta", 0)
-    report = lodestar.snapshot.restore(folder, {}, version=1, on_extra="ignore")
+    report = lodestar.snapshot.restore({}, folder, version=1, on_extra="ignore")
     np.testing.assert_array_equal(report.dense["x"], [1.0])
 
     # From one process, with a maximum that leaves each its part.
     one = make(None, eviction=lodestar.MaxRows(19))
-    lodestar.snapshot.restore(folder, one)
+    lodestar.snapshot.restore(one, folder)
     alone = f"{folder}/alone"
-    if several.workers.index == 0:
-        lodestar.snapshot.save(alone, one)
-    several.exchange(b"")  # waits for it
+    if several._workers.index == 0:
+        lodestar.snapshot.save(one, alone)
+    several._exchange(b"")  # waits for it
     capped = make(strategy, eviction=lodestar.MaxRows(19))
-    lodestar.snapshot.restore(alone, capped)
+    lodestar.snapshot.restore(capped, alone)
     assert 10 < len(capped.export().ids) <= 19
 
     # A failure on one worker is an error on all, and leaves no version.
     try:
         lodestar.snapshot.save(
-            folder,
             several,
-            dense={"x": "y" if several.workers.index else 1.0},
+            folder,
+            dense={"x": "y" if several._workers.index else 1.0},
         )
     except (ValueError, lodestar.snapshot.SnapshotError) as error:
         assert "'x'" in str(error), error
@@ -561,13 +561,13 @@ def unnamed(strategy, folder):
 
     random.seed(int(strategy.cluster_resolver.task_id))
     several = make(strategy)
-    said = several[0].exchange(str(several[1].first_value_words).encode())
+    said = several[0]._exchange(str(several[1]._first_value_words).encode())
     assert said[0] == said[1]
     for table in several:
         table.insert_or_assign(range(9), np.ones([9, table.output_dim]))
-    lodestar.snapshot.save(folder, list(several))
+    lodestar.snapshot.save(list(several), folder)
     alone = make(None)
-    lodestar.snapshot.restore(folder, list(alone))
+    lodestar.snapshot.restore(list(alone), folder)
     for a, b in zip(several, alone):
         replicas.assert_same_tables(a, b)
 
@@ -610,7 +610,7 @@ def goes_on(strategy, folder):
         train(strategy, "died", 5)
     except Died:
         pass
-    index = whole.get_layer("e").table.workers.index
+    index = whole.get_layer("e").table._workers.index
     copy = f"died-{index}"
     shutil.copytree(f"{folder}/died", f"{folder}/{copy}")
     for model in (train(strategy, "died"), train(None, copy)):

@@ -494,8 +494,8 @@ def test_shards_and_other_options(files):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"repeat": 2}, "`repeat` is not an option of InMemoryDataset"),
-        ({"shuffle_rows": 2}, "`shuffle_rows` is not an option"),
+        ({"repeat": 2}, "`repeat` is not supported: InMemoryDataset"),
+        ({"shuffle": 2}, "`shuffle` is not supported"),
         ({"num_queues": 0}, "`num_queues` must be an integer of at least 1"),
         ({"batch_size": 0}, "`batch_size` must be"),
         ({"pipe_command": "cat"}, "`pipe_command` must be a list"),

@@ -168,7 +168,7 @@ def test_repeat(files):
 def test_shuffled_rows_differ_between_epochs_and_follow_the_seed(files):
     def run(seed):
         dataset = MultiSlotDataset(
-            files, SPEC, 50, shuffle_rows=20, seed=seed, repeat=2
+            files, SPEC, 50, shuffle=20, seed=seed, repeat=2
         )
         return numbers(dataset)
 
@@ -181,7 +181,7 @@ def test_shuffled_rows_differ_between_epochs_and_follow_the_seed(files):
 
 
 def test_each_iteration_reshuffles(files):
-    dataset = MultiSlotDataset(files, SPEC, 50, shuffle_rows=50, seed=1)
+    dataset = MultiSlotDataset(files, SPEC, 50, shuffle=50, seed=1)
     assert numbers(dataset) != numbers(dataset)
 
 
@@ -325,9 +325,9 @@ def test_keras_fit(files):
     "options",
     [
         {},
-        {"shuffle_rows": 12, "shuffle_files": True, "repeat": 2},
+        {"shuffle": 12, "shuffle_files": True, "repeat": 2},
         {"shard": (12, 5), "batch_size": 1},
-        {"shuffle_rows": 1000, "prefetch": 0},
+        {"shuffle": 1000, "prefetch": 0},
     ],
     ids=str,
 )
@@ -345,18 +345,18 @@ def test_a_saved_iterator_resumes_at_the_next_sample(
     rest = [features["n"].numpy()[:, 0].tolist() for features, _ in again]
     # Saving has not disturbed the first iterator.
     assert rest == [x["n"].numpy()[:, 0].tolist() for x, _ in iterator]
-    if not options.get("shuffle_rows"):
+    if not options.get("shuffle"):
         assert rest == numbers(dataset)[taken:]
 
 
 def test_a_shuffled_window_of_other_slots_is_refused(tmp_path, files):
-    iterator = iter(MultiSlotDataset(files, SPEC, 8, shuffle_rows=20, seed=1))
+    iterator = iter(MultiSlotDataset(files, SPEC, 8, shuffle=20, seed=1))
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
     other = Schema(
         [dataclasses.replace(slot, used=slot.name != "n") for slot in SPEC]
     )
-    again = iter(MultiSlotDataset(files, other, 8, shuffle_rows=20, seed=1))
+    again = iter(MultiSlotDataset(files, other, 8, shuffle=20, seed=1))
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="slot 'n' do not match"
     ):

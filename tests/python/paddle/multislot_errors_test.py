@@ -204,8 +204,8 @@ def test_an_error_in_a_later_piece_has_the_right_line(tmp_path):
         ({"batch_size": 2.0}, "`batch_size` must be an integer .* got 2.0"),
         ({"num_parallel_files": 0}, "`num_parallel_files` must be an integer"),
         (
-            {"shuffle_rows": -1},
-            "`shuffle_rows` must be an integer of at least 0",
+            {"shuffle": -1},
+            "`shuffle` must be an integer of at least 0",
         ),
         ({"repeat": 0}, "`repeat` must be an integer of at least 1"),
         ({"prefetch": -1}, "`prefetch` must be an integer of at least 0"),

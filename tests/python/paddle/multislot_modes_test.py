@@ -114,8 +114,8 @@ def test_in_memory_shuffles_all_samples(files):
             MultiSlotDataset(files, SPEC, 999, mode="in_memory", **options)
         )
 
-    shuffled = run(shuffle_rows=-1, seed=1)
-    assert shuffled == run(shuffle_rows=-1, seed=1)
+    shuffled = run(shuffle=-1, seed=1)
+    assert shuffled == run(shuffle=-1, seed=1)
     assert sorted(shuffled) == list(range(100_003))
     assert shuffled != sorted(shuffled)
     assert run(repeat=2) == list(range(100_003)) * 2
@@ -125,9 +125,9 @@ def test_in_memory_shuffles_all_samples(files):
     "options, message",
     [
         ({"mode": "stream"}, "`mode`='stream' is not in"),
-        ({"shuffle_rows": -1}, "`shuffle_rows` must be an integer"),
+        ({"shuffle": -1}, "`shuffle` must be an integer"),
         (
-            {"mode": "in_memory", "shuffle_rows": 9},
+            {"mode": "in_memory", "shuffle": 9},
             "or -1 .shuffle all samples",
         ),
         ({"mode": "in_memory", "shuffle_files": True}, "`shuffle_files` is no"),
@@ -149,16 +149,16 @@ def test_in_memory_is_not_made_inside_tf_function(files):
 
 
 @pytest.mark.parametrize("mode", ["queue", "file_instant", "in_memory"])
-@pytest.mark.parametrize("shuffle_rows", [0, 3])
-def test_prefixes_of_lines(tmp_path, mode, shuffle_rows):
+@pytest.mark.parametrize("shuffle", [0, 3])
+def test_prefixes_of_lines(tmp_path, mode, shuffle):
     path = tmp_path / "file"
     path.write_text(
         f"1 a-1 1 {'é'} 1 {'x' * 11}0ab0C{2**64 - 1:x}-rest 2 5 6\n"
         f"1 b\t1 c 1 {'x' * 11}FFFff{1:016X} 1 7 \n"
     )
     options = {"mode": mode}
-    if shuffle_rows and mode != "in_memory":
-        options["shuffle_rows"] = shuffle_rows
+    if shuffle and mode != "in_memory":
+        options["shuffle"] = shuffle
     (features,) = MultiSlotDataset(
         path,
         LINES,
@@ -193,9 +193,7 @@ def test_prefixes_of_lines(tmp_path, mode, shuffle_rows):
 def test_a_window_with_strings_is_saved(tmp_path):
     path = tmp_path / "file"
     path.write_text("".join(f"1 id{i} 1 {i}\n" for i in range(1, 30)))
-    dataset = MultiSlotDataset(
-        path, LINES, 4, ins_id=True, shuffle_rows=10, seed=1
-    )
+    dataset = MultiSlotDataset(path, LINES, 4, ins_id=True, shuffle=10, seed=1)
     iterator = iter(dataset)
     next(iterator)
     saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")

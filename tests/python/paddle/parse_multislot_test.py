@@ -268,12 +268,10 @@ def test_options_of_a_generated_dataset(sources):
     dropped = generator.dataset(sources, 4, drop_remainder=True)
     assert firsts(dropped) == [*range(12)]
     assert dropped.element_spec[1].shape == (4, 1)
-    shuffled = generator.dataset(sources, 4, shuffle_rows=100, seed=3)
+    shuffled = generator.dataset(sources, 4, shuffle=100, seed=3)
     found = firsts(shuffled)
     assert found != [*range(15)] and sorted(found) == [*range(15)]
-    assert found == firsts(
-        generator.dataset(sources, 4, shuffle_rows=100, seed=3)
-    )
+    assert found == firsts(generator.dataset(sources, 4, shuffle=100, seed=3))
     assert "csr" in next(iter(generator.dataset(sources, 4, sparse="csr")))[0]
 
 

@@ -425,7 +425,7 @@ def test_a_command_with_less_output_than_before_is_an_error(tmp_path, path):
 
 
 def test_it_works_with_the_other_options(tmp_path, path):
-    assert sorted(clicks(path, CAT, shuffle_rows=10, seed=1)) == [*range(20)]
+    assert sorted(clicks(path, CAT, shuffle=10, seed=1)) == [*range(20)]
     assert clicks(path, CAT, repeat=2) == [*range(20)] * 2
     assert clicks(path, CAT, shard=(2, 1)) == [*range(1, 20, 2)]
 

@@ -193,7 +193,7 @@ def test_a_snapshot_between_steps_is_consistent(files, tmp_path):
 
     def save(steps, values):
         assert threading.current_thread() is threading.main_thread()
-        lodestar.snapshot.save(tmp_path / "snapshots", model)
+        lodestar.snapshot.save(model, tmp_path / "snapshots")
         seen.append((steps, int(model.optimizer.iterations)))
 
     data = open_dataset(files, SPEC, BATCH)
@@ -201,7 +201,7 @@ def test_a_snapshot_between_steps_is_consistent(files, tmp_path):
     assert seen == [(9, 9), (18, 18), (27, 27), (36, 36)]
     assert len(lodestar.snapshot.versions(tmp_path / "snapshots")) == len(seen)
     other = make_model()
-    lodestar.snapshot.restore(tmp_path / "snapshots", other)
+    lodestar.snapshot.restore(other, tmp_path / "snapshots")
     assert int(other.optimizer.iterations) == 36
 
 
@@ -231,7 +231,7 @@ def test_a_bad_line_ends_all_threads_and_is_named(files, threads, tmp_path):
     lines[41] = "1 0 2 x\n"
     bad.write_text("".join(lines))
     model = make_model()
-    lodestar.snapshot.save(tmp_path / "before", model)
+    lodestar.snapshot.save(model, tmp_path / "before")
     data = open_dataset([*files, bad, *files * 50], SPEC, BATCH)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         train_from_dataset(model, data, threads=threads)
@@ -275,7 +275,7 @@ import click_models, lodestar
 from lodestar.data import open_dataset
 
 def save(steps, values):
-    lodestar.snapshot.save({str(tmp_path / "snapshots")!r}, model)
+    lodestar.snapshot.save(model, {str(tmp_path / "snapshots")!r})
     print(steps, flush=True)
 
 model = click_models.make_model()
@@ -311,7 +311,7 @@ except KeyboardInterrupt:
     folder = tmp_path / "snapshots"
     lodestar.snapshot.verify(folder)
     model = make_model()
-    lodestar.snapshot.restore(folder, model)
+    lodestar.snapshot.restore(model, folder)
     restored = int(model.optimizer.iterations)
     # The version that the signal interrupted may be complete without its line.
     assert saved[-1] <= restored <= int(steps) < saved[-1] + 100

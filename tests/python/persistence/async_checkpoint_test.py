@@ -106,7 +106,7 @@ class Tables(tf.Module):
         self.ids.insert([f"key{count}"], [count])
 
     def state(self):
-        state = {f"rows/{k}": v for k, v in self.rows.export_all().items()}
+        state = {f"rows/{k}": v for k, v in self.rows._export_all().items()}
         state["keys"], state["ids"] = self.ids.export()
         state["count"] = self.count.read_value()
         return {

@@ -173,7 +173,7 @@ def test_shared_row_of_an_id():
     table = lodestar.EmbeddingVariable(
         1, name="t", default_row=lodestar.SharedRows(1000)
     )
-    state = {k: v.numpy() for k, v in table.export_all().items()}
+    state = {k: v.numpy() for k, v in table._export_all().items()}
     ids = [-(2**63), -1, 0, 2**63 - 1]
     rows = table.lookup(ids).numpy()[:, 0]
     places = [int(np.flatnonzero(state["shared_rows"] == r)[0]) for r in rows]

@@ -20,7 +20,7 @@ def table(size=2, dim=2, name="t", **options):
 
 
 def state(table):
-    return {k: v.numpy() for k, v in table.export_all().items()}
+    return {k: v.numpy() for k, v in table._export_all().items()}
 
 
 def assert_as_it_was(table, before):

@@ -162,7 +162,7 @@ def tables(trackable):
 
 
 def table_state(table):
-    found = {k: np.asarray(v) for k, v in table.export_all().items()}
+    found = {k: np.asarray(v) for k, v in table._export_all().items()}
     # Strings are compared by their bytes, not by address.
     return {
         k: v.astype(bytes) if v.dtype.kind == "O" else v

@@ -124,7 +124,7 @@ def test_an_id_table_and_its_model_are_of_one_version(tmp_path):
     words = {"words": tf.constant([["a", "b", "c"]])}
     for number in range(1, 5):
         model.table.load(["b", "c"][: 1 + number % 2], [7, 9][: 1 + number % 2])
-        lodestar.snapshot.save(tmp_path / "snapshots", model, delta=number > 1)
+        lodestar.snapshot.save(model, tmp_path / "snapshots", delta=number > 1)
         assert live.poll()
         want = model(words["words"])
         np.testing.assert_array_equal(live(words)["output_0"], want)

@@ -99,7 +99,7 @@ def test_calls_during_the_first_version_see_one_version(model, tmp_path):
     features = {"ids": tf.zeros([1], tf.int64)}
     loads = [tf.saved_model.load(path) for _ in range(LOADS)]
     model.write(2)
-    lodestar.snapshot.save(tmp_path / "snapshots", model)
+    lodestar.snapshot.save(model, tmp_path / "snapshots")
     mixed, seen = [], set()
     for loaded in loads:
         done = threading.Event()
@@ -139,7 +139,7 @@ def test_a_call_keeps_the_own_content(model, tmp_path):
     follower = loaded.follower.resource_handle
     handles = gen_ops.lodestar_snapshot_follower_resources(follower, own)
     model.write(2)
-    lodestar.snapshot.save(tmp_path / "snapshots", model)
+    lodestar.snapshot.save(model, tmp_path / "snapshots")
     assert int(loaded.signatures["refresh"]()["version"]) == 1
 
     def content(handles):

@@ -72,7 +72,7 @@ def restored(trainer, version, folder):
     new.snapshots = trainer.snapshots
     # Its examples differ.
     new._rng = np.random.default_rng(17)
-    lodestar.snapshot.restore(trainer.snapshots, new.model, version=version)
+    lodestar.snapshot.restore(new.model, trainer.snapshots, version=version)
     return new
 
 

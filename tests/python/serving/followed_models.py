@@ -72,7 +72,7 @@ class Trainer:
 
     def save(self, delta=False, **options):
         return lodestar.snapshot.save(
-            self.snapshots, self.model, delta=delta, **options
+            self.model, self.snapshots, delta=delta, **options
         )
 
     def weights(self):

@@ -252,7 +252,7 @@ def test_a_version_beyond_the_cap_is_not_read_again(tmp_path):
     loaded = load(trainer)
     more = lodestar.EmbeddingVariable(4, name="clicks")
     more.insert_or_assign(range(10), tf.ones([10, 4]))
-    lodestar.snapshot.save(trainer.snapshots, more, dense=trainer.weights())
+    lodestar.snapshot.save(more, trainer.snapshots, dense=trainer.weights())
     for _ in range(2):
         assert refresh(loaded) == 0
         assert stats(loaded)["failures"] == 1
@@ -266,7 +266,7 @@ def test_a_version_of_another_model_is_refused(trainer, tmp_path):
     loaded = load(trainer)
     want = trainer.outputs()
     other = lodestar.EmbeddingVariable(5, name="clicks")
-    lodestar.snapshot.save(trainer.snapshots, other)
+    lodestar.snapshot.save(other, trainer.snapshots)
     assert refresh(loaded) == 0
     assert_serves(loaded, want, trainer)
     assert (
@@ -274,13 +274,13 @@ def test_a_version_of_another_model_is_refused(trainer, tmp_path):
         "float32 in the model"
     ) in stats(loaded)["last_error"].decode()
     # Tables alone lack the weights.
-    lodestar.snapshot.save(trainer.snapshots, trainer.table)
+    lodestar.snapshot.save(trainer.table, trainer.snapshots)
     assert refresh(loaded) == 0
     error = stats(loaded)["last_error"].decode()
     assert "has no weight 'dense" in error
     trainer.train()
     lodestar.snapshot.save(
-        trainer.snapshots, trainer.table, dense=trainer.weights()
+        trainer.table, trainer.snapshots, dense=trainer.weights()
     )
     assert refresh(loaded) == 3
     assert_serves(loaded, trainer.outputs(), trainer)
@@ -414,7 +414,7 @@ def test_several_tables_and_inner_functions(dtype, tmp_path):
                 tf.cast(rng.normal(size=[9, dims[table.name]]), table.dtype),
             )
         inner.scale.assign(rng.normal(size=3))
-        lodestar.snapshot.save(tmp_path / "snapshots", model, version > 1)
+        lodestar.snapshot.save(model, tmp_path / "snapshots", version > 1)
         assert refresh(loaded) == version
         got, want = loaded.serve(features), model(features)
         for name, value in want.items():
@@ -439,7 +439,7 @@ def test_a_model_with_a_schema(tmp_path):
     loaded = tf.saved_model.load(path)
     ids = lodestar.hash_ids(["Rome"], column="city")
     table.insert_or_assign(ids, [[1.0, 2.0]])
-    lodestar.snapshot.save(snapshots, model)
+    lodestar.snapshot.save(model, snapshots)
     assert refresh(loaded) == 1
     strings = {"city": tf.ragged.constant([["Rome"], []])}
     np.testing.assert_array_equal(
@@ -495,13 +495,13 @@ def test_id_tables_are_followed(tmp_path):
             model.numbers.insert(["b" * version], [version])
             model.places.insert(np.array([version], np.int32), [version])
         model.table.insert_or_assign([version], [[version, version]])
-        lodestar.snapshot.save(snapshots, model, delta=version > 1)
+        lodestar.snapshot.save(model, snapshots, delta=version > 1)
         assert refresh(loaded) == version
         got, want = loaded.serve({"words": words}), model(words)
         for name, value in want.items():
             np.testing.assert_array_equal(got[name], value)
     # A version without id tables leaves the exported ones.
-    lodestar.snapshot.save(snapshots, [model.table])
+    lodestar.snapshot.save([model.table], snapshots)
     assert refresh(loaded) == 6
     got = loaded.serve({"words": words})["numbers"]
     np.testing.assert_array_equal(got, [0, -1, -1, -1, -1, -1])
@@ -509,7 +509,7 @@ def test_id_tables_are_followed(tmp_path):
     other = Words()
     other.fixed.set_vocabulary(["x", "z"])
     other(words)
-    lodestar.snapshot.save(snapshots, other)
+    lodestar.snapshot.save(other, snapshots)
     assert refresh(loaded) == 6
     assert (
         "the IdLookup 'fixed' has another vocabulary than the model"
@@ -618,7 +618,7 @@ def test_invalid_attributes_of_the_op(attributes, message):
 
 def test_own_resources_must_be_those_of_the_follower():
     variable = lodestar.EmbeddingVariable(2, name="t")
-    table = variable.parts[0].resource_handle
+    table = variable._parts[0].resource_handle
     weight = tf.Variable(1.0)
     handle = follower(shared_name="other_resources", weights=["w"])
     for own in ([table], [table, weight.handle, weight.handle]):

@@ -547,8 +547,8 @@ class TestOtherFolders:
     def test_tables_by_other_names(self, trainer):
         trainer.train()
         lodestar.snapshot.save(
-            trainer.snapshots,
             {"of_training": trainer.table},
+            trainer.snapshots,
             dense=trainer.weights(),
         )
         with pytest.raises(
@@ -566,7 +566,7 @@ class TestOtherFolders:
         trainer.train()
         other = lodestar.EmbeddingVariable(9, name="other")
         lodestar.snapshot.save(
-            trainer.snapshots, [trainer.table, other], dense=trainer.weights()
+            [trainer.table, other], trainer.snapshots, dense=trainer.weights()
         )
         assert_serves(follow(trainer), trainer)
 
@@ -575,13 +575,13 @@ class TestWeights:
     def test_those_of_dense(self, trainer):
         trainer.train()
         lodestar.snapshot.save(
-            trainer.snapshots, trainer.table, dense=trainer.weights()
+            trainer.table, trainer.snapshots, dense=trainer.weights()
         )
         assert_serves(follow(trainer), trainer)
 
     def test_without_them_it_is_an_error(self, trainer):
         trainer.train()
-        lodestar.snapshot.save(trainer.snapshots, trainer.table)
+        lodestar.snapshot.save(trainer.table, trainer.snapshots)
         with pytest.raises(
             lodestar.snapshot.SnapshotError, match="has no weights 'dense"
         ):
@@ -599,8 +599,8 @@ class TestWeights:
         weights = dict(trainer.weights())
         name = next(iter(weights))
         lodestar.snapshot.save(
-            trainer.snapshots,
             trainer.table,
+            trainer.snapshots,
             delta=True,
             dense={**weights, name: tf.zeros([3, 1])},
         )
@@ -614,7 +614,7 @@ class TestWeights:
 
 def test_a_snapshot_of_another_model(trainer):
     table = lodestar.EmbeddingVariable(3, name="clicks")
-    lodestar.snapshot.save(trainer.snapshots, table, dense=trainer.weights())
+    lodestar.snapshot.save(table, trainer.snapshots, dense=trainer.weights())
     with pytest.raises(
         lodestar.snapshot.SnapshotError,
         match="'clicks' has dim 3, but 4 in the model",
@@ -664,10 +664,10 @@ class TestIdTables:
     def test_the_vocabulary_of_the_model_is_required(self, tmp_path):
         model = self.model(["a", "b"])
         lodestar.export.save(model, tmp_path / "model")
-        lodestar.snapshot.save(tmp_path / "snapshots", model)
+        lodestar.snapshot.save(model, tmp_path / "snapshots")
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         assert live.version() == 1
-        lodestar.snapshot.save(tmp_path / "snapshots", self.model(["b", "a"]))
+        lodestar.snapshot.save(self.model(["b", "a"]), tmp_path / "snapshots")
         assert not live.poll()
         assert "another vocabulary" in live.stats()["last_error"]
         assert live.version() == 1
@@ -681,12 +681,12 @@ class TestIdTables:
             inputs={"words": tf.TensorSpec([None, None], tf.string)},
         )
         model.table.insert(["b"], [7])
-        lodestar.snapshot.save(tmp_path / "snapshots", model)
+        lodestar.snapshot.save(model, tmp_path / "snapshots")
         live = LiveModel(tmp_path / "model", tmp_path / "snapshots", None)
         words = {"words": tf.constant([["a", "b", "c"]])}
         np.testing.assert_array_equal(live(words)["output_0"], [[0, 7, -1]])
         model.table.load(["c"], [9])
-        lodestar.snapshot.save(tmp_path / "snapshots", model, delta=True)
+        lodestar.snapshot.save(model, tmp_path / "snapshots", delta=True)
         assert live.poll()
         np.testing.assert_array_equal(live(words)["output_0"], [[-1, -1, 9]])
 

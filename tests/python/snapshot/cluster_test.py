@@ -28,15 +28,15 @@ def error_of(call, *args, **options):
 # Not the servers' working directory: paths are relative to this process.
 two = table(servers[:2])
 two.insert_or_assign(range(100), np.ones((100, 4)))
-snapshot.save("s", two)
+snapshot.save(two, "s")
 two.remove(range(10))
 two.insert_or_assign([7, 200], np.full((2, 4), 2.0))
-info = snapshot.save("s", two, delta=True)
+info = snapshot.save(two, "s", delta=True)
 assert (info.kind, info.rows, info.removed) == ("delta", 2, 10)
 assert len(info.tables["t"].files) == 2
 for devices in (servers, servers[2:], None):
     new = table(devices)
-    assert snapshot.restore("s", new).restored == {"t": 92}
+    assert snapshot.restore(new, "s").restored == {"t": 92}
     assert rows_of(new) == rows_of(two)
 
 # Errors on a server are the same as in this process.
@@ -46,7 +46,7 @@ data[-200] ^= 1
 part.write_bytes(data)
 three = table(servers)
 three.insert_or_assign([5], np.zeros((1, 4)))
-error = error_of(snapshot.restore, "s", three, version=2)
+error = error_of(snapshot.restore, three, "s", version=2)
 assert isinstance(error, snapshot.CorruptSnapshotError), error
 assert f"'{part.absolute()}', byte " in str(error), error
 # Parts 1 and 2 of 3 have ids of part 1 of 2.
@@ -60,14 +60,14 @@ part.write_bytes(data)
 # A server lost during the write leaves no version.
 two.insert_or_assign([300, 301, 302], np.ones((3, 4)))
 cluster.kill("ps", 1)
-error = error_of(snapshot.save, "s", two, delta=True)
+error = error_of(snapshot.save, two, "s", delta=True)
 assert isinstance(error, tf.errors.OpError), error
 assert [v.version for v in snapshot.versions("s")] == [1, 2]
 # The remaining cluster resumes from the last version.
 left = table([servers[0], servers[2]])
-assert snapshot.restore("s", left).restored == {"t": 92}
+assert snapshot.restore(left, "s").restored == {"t": 92}
 left.insert_or_assign([400], np.ones((1, 4)))
-info = snapshot.save("s", left, delta=True)
+info = snapshot.save(left, "s", delta=True)
 assert (info.version, info.kind, info.rows) == (3, "delta", 1)
 cluster.close()
 """

@@ -26,10 +26,10 @@ def path(tmp_path, monkeypatch):
         st.fill(t_, range(-2, 8))
     st.train(t, st.numbers(4, 5, 5), by)
     st.train(t, st.numbers(5), by)
-    snapshot.save("s", [t, other], dense={"w": np.zeros((2, 3))})
+    snapshot.save([t, other], "s", dense={"w": np.zeros((2, 3))})
     st.fill(t, [1, 50], scale=2)
     t.remove([2])
-    snapshot.save("s", [t, other], delta=True, metadata={"day": 3}, step=70)
+    snapshot.save([t, other], "s", delta=True, metadata={"day": 3}, step=70)
     return "s"
 
 
@@ -115,9 +115,9 @@ def test_an_id_with_slots_and_one_that_waits(path, capsys):
     by = st.optimizer("adagrad")
     st.train(t, st.numbers(1, 2), by)
     st.train(t, st.numbers(1), by)
-    snapshot.save("p", t)
+    snapshot.save(t, "p")
     t.remove([1])
-    snapshot.save("p", t, delta=True)
+    snapshot.save(t, "p", delta=True)
     found = lines(capsys, "inspect p --version 1 --id 1")
     assert found[0] == "table p: resident, last written in version 1"
     assert found[2].startswith("  slot accumulator ")
@@ -160,7 +160,7 @@ def test_diff(path, capsys):
     ]
     t = st.table(dim=2)
     more = st.table("more")
-    snapshot.save("o", [t, more])
+    snapshot.save([t, more], "o")
     assert lines(capsys, "inspect s --diff o") == [
         "table t: 2 x float32 in o, 4 x float32 here",
         "table other: only in version 2",
@@ -180,7 +180,7 @@ def test_rows_of_random_chains_are_those_of_a_restore(tmp_path, rng):
     for _ in range(5):
         st.train(t, tf.constant(rng.integers(0, 300, 100)), by)
         t.remove(rng.integers(0, 300, 30))
-        snapshot.save(folder.path, t, delta=True)
+        snapshot.save(t, folder.path, delta=True)
     files = records.files_of(folder, folder.chain(5), "t")
     assert [len(part) for part in files] == [5]
     found = {}

@@ -26,13 +26,13 @@ def saved(path, by):
     a, b = st.table("a"), st.table("b", dim=2)
     words = lodestar.lookup.IdTable(["x", "y"], name="words")
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
-    snapshot.save(path, [a, b, words], dense={"w": np.arange(3)})
+    snapshot.save([a, b, words], path, dense={"w": np.arange(3)})
     for step in range(2):
         st.train([a, b], st.numbers(step, 1000 + step), by)
         a.remove([50 + step, 1000])
         snapshot.save(
-            path,
             [a, b, words],
+            path,
             delta=True,
             dense={"w": np.arange(3) + step},
             metadata={"step": step},
@@ -42,7 +42,7 @@ def saved(path, by):
 
 def same(path, saved, **options):
     new = [st.table("a"), st.table("b", dim=2)]
-    snapshot.restore(path, new, on_extra="ignore", **options)
+    snapshot.restore(new, path, on_extra="ignore", **options)
     return [st.content(t) for t in new] == [st.content(t) for t in saved]
 
 
@@ -66,14 +66,14 @@ def test_a_chain_becomes_one_full_version(path, saved):
     assert same(path, saved)
     assert st.dense(path)["w"].tolist() == [1, 2, 3]
     words = lodestar.lookup.IdTable(["q"], name="words")
-    snapshot.restore(path, words, on_extra="ignore")
+    snapshot.restore(words, path, on_extra="ignore")
     assert int(words.lookup(tf.constant("y"))) == 1
     snapshot.verify(path)
     assert sorted(os.listdir(path)) == ["00000004", "LOCK"]
 
 
 def test_a_full_version_stays_and_old_ones_go(path, saved):
-    full = snapshot.save(path, list(saved))
+    full = snapshot.save(list(saved), path)
     assert snapshot.compact(path, keep=2) == CompactReport(4, ())
     assert snapshot.compact(path) == CompactReport(4, (1, 2, 3))
     assert snapshot.compact(path) == CompactReport(4, ())
@@ -89,15 +89,15 @@ def test_kept_versions_keep_what_they_need(path, saved):
 def test_the_trainer_resumes_with_deltas(path, saved, by):
     snapshot.compact(path)
     st.train(list(saved), st.numbers(7), by)
-    info = snapshot.save(path, list(saved), delta=True)
+    info = snapshot.save(list(saved), path, delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 4, 2)
     assert same(path, saved)
     # Again, as restored by another process.
     new = [st.table("a"), st.table("b", dim=2)]
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert snapshot.compact(path).version == 6
     st.train(new, st.numbers(9), st.optimizer())
-    info = snapshot.save(path, new, delta=True)
+    info = snapshot.save(new, path, delta=True)
     assert (info.kind, info.parent) == ("delta", 6)
     assert same(path, new)
 
@@ -185,9 +185,9 @@ def _lose(path, version):
 @pytest.mark.parametrize("damage", [_flip, _lose])
 def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     state = [st.content(t) for t in saved]
-    snapshot.save(path, list(saved))
+    snapshot.save(list(saved), path)
     st.fill(saved[0], [1], scale=5)
-    snapshot.save(path, list(saved))
+    snapshot.save(list(saved), path)
     damage(path, 5)
     with pytest.raises(
         snapshot.CorruptSnapshotError,
@@ -200,12 +200,12 @@ def test_a_broken_newest_version_replaces_nothing(path, saved, damage):
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="before it is version=3"
     ):
-        snapshot.restore(path, list(saved), on_extra="ignore")
+        snapshot.restore(list(saved), path, on_extra="ignore")
     damage(path, 1)
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="No version before it is intact"
     ):
-        snapshot.restore(path, list(saved), on_extra="ignore")
+        snapshot.restore(list(saved), path, on_extra="ignore")
     assert [st.content(t) for t in saved] != state
     assert len(snapshot.versions(path)) == 5
 
@@ -214,7 +214,7 @@ def test_a_version_without_its_parent_names_a_complete_one(path, saved):
     os.unlink(os.path.join(path, "00000002", "MANIFEST"))
     for use in (
         lambda: snapshot.compact(path),
-        lambda: snapshot.restore(path, list(saved), on_extra="ignore"),
+        lambda: snapshot.restore(list(saved), path, on_extra="ignore"),
     ):
         with pytest.raises(
             snapshot.CorruptSnapshotError,
@@ -227,7 +227,7 @@ def test_a_version_without_its_parent_names_a_complete_one(path, saved):
 def test_old_versions_stay_until_a_kept_one_is_complete(path, saved):
     folder = SnapshotFolder(path)
     for _ in range(2):
-        snapshot.save(path, list(saved))
+        snapshot.save(list(saved), path)
     _flip(path, 4)
     _flip(path, 5)
     with (
@@ -239,13 +239,13 @@ def test_old_versions_stay_until_a_kept_one_is_complete(path, saved):
     ):
         remove_old(folder, 2)
     assert folder.versions() == [1, 2, 3, 4, 5]
-    snapshot.save(path, list(saved))
+    snapshot.save(list(saved), path)
     with folder.lock():
         assert remove_old(folder, 2) == [4, 3, 2, 1]
     # A broken version causes a warning, and is removed once a complete one
     # replaces it.
     for _ in range(2):
-        snapshot.save(path, list(saved))
+        snapshot.save(list(saved), path)
     _lose(path, 8)
     with (
         folder.lock(),

@@ -32,11 +32,11 @@ def table(path):
     """Saves a table: a full snapshot and two deltas."""
     table, by = st.table("a"), st.optimizer()
     st.train([table], tf.range(200, dtype=tf.int64), by)
-    snapshot.save(path, table, dense={"w": np.arange(3)})
+    snapshot.save(table, path, dense={"w": np.arange(3)})
     for step in range(2):
         st.train([table], st.numbers(step, 1000 + step), by)
         table.remove([50 + step])
-        snapshot.save(path, table, delta=True, dense={"w": np.arange(3) + step})
+        snapshot.save(table, path, delta=True, dense={"w": np.arange(3) + step})
     return table
 
 
@@ -52,7 +52,7 @@ def names(remote):
 
 def restored(path, **options):
     new = st.table("a")
-    dense = snapshot.restore(path, new, **options).dense
+    dense = snapshot.restore(new, path, **options).dense
     return st.content(new), dense["w"].tolist()
 
 
@@ -73,8 +73,8 @@ def test_copies_there_and_back(path, remote, table, tmp_path):
     snapshot.verify(back)
     # Training can go on in the copy.
     new = st.table("a")
-    snapshot.restore(back, new)
-    assert snapshot.save(back, new, delta=True).version == 4
+    snapshot.restore(new, back)
+    assert snapshot.save(new, back, delta=True).version == 4
 
 
 def test_copies_only_what_is_missing(path, remote, table):
@@ -163,7 +163,7 @@ def test_errors(path, remote, table, tmp_path):
     with pytest.raises(ValueError, match="local or mounted"):
         snapshot.copy(remote, "ram://other")
     other = str(tmp_path / "other")
-    snapshot.save(other, table, dense={"w": np.arange(3)})
+    snapshot.save(table, other, dense={"w": np.arange(3)})
     for pair in ((other, remote), (remote, other)):
         with pytest.raises(
             snapshot.SnapshotError, match="already has another version 1"

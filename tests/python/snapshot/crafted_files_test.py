@@ -36,7 +36,7 @@ def path(tmp_path):
     for t in made[:2]:
         st.fill(t, range(9))
     for delta in (False, True):
-        snapshot.save(path, made, delta, dense={"w": np.arange(6.0)})
+        snapshot.save(made, path, delta, dense={"w": np.arange(6.0)})
     return path
 
 
@@ -58,7 +58,7 @@ def read_in_every_way(path, capsys):
     texts = []
     for call in (
         lambda: snapshot.versions(path),
-        lambda: snapshot.restore(path, new),
+        lambda: snapshot.restore(new, path),
         lambda: st.dense(path),
         lambda: snapshot.verify(path),
         lambda: snapshot.compact(path),
@@ -251,13 +251,13 @@ def test_special_files(path, tmp_path, capsys):
         os.rename(file, other)
         os.mkfifo(file)
         with pytest.raises(snapshot.SnapshotError, match=name):
-            snapshot.restore(path, tables())
+            snapshot.restore(tables(), path)
         with pytest.raises(snapshot.SnapshotError, match=name):
             snapshot.verify(path)
         os.unlink(file)
         os.mkdir(file)
         with pytest.raises(snapshot.SnapshotError, match=name):
-            snapshot.restore(path, tables())
+            snapshot.restore(tables(), path)
         os.rmdir(file)
         os.rename(other, file)
     manifest = os.path.join(path, "00000002", "MANIFEST")
@@ -269,7 +269,7 @@ def test_special_files(path, tmp_path, capsys):
             snapshot.CorruptSnapshotError,
             match="00000002/MANIFEST: is not a regular file",
         ):
-            snapshot.restore(path, tables())
+            snapshot.restore(tables(), path)
         os.unlink(manifest)
     os.rename(other, manifest)
     snapshot.verify(path)
@@ -288,7 +288,7 @@ def test_a_lock_that_is_a_link_is_not_followed(path, tmp_path):
     ):
         make()
         for write in (
-            lambda: snapshot.save(path, made),
+            lambda: snapshot.save(made, path),
             lambda: snapshot.compact(path),
         ):
             with pytest.raises(
@@ -298,27 +298,27 @@ def test_a_lock_that_is_a_link_is_not_followed(path, tmp_path):
         os.unlink(lock)
     assert other.read_text() == "precious"
     assert not (tmp_path / "none").exists()
-    assert snapshot.save(path, made).version == 3
+    assert snapshot.save(made, path).version == 3
 
 
 def test_folders_of_many_nines_hide_nothing(path):
     made = tables()
     os.mkdir(os.path.join(path, "9" * 18))
-    info = snapshot.save(path, made)
+    info = snapshot.save(made, path)
     assert info.version == 10**18
-    assert snapshot.restore(path, tables()).version == 10**18
-    assert snapshot.save(path, made, delta=True).version == 10**18 + 1
+    assert snapshot.restore(tables(), path).version == 10**18
+    assert snapshot.save(made, path, delta=True).version == 10**18 + 1
     assert len(snapshot.versions(path)) == 4
     # A number too large for a manifest is not a version.
     os.mkdir(os.path.join(path, "9" * 19))
     os.mkdir(os.path.join(path, "9" * 40))
-    assert snapshot.save(path, made).version == 10**18 + 2
+    assert snapshot.save(made, path).version == 10**18 + 2
     last = os.path.join(path, f"{2**63 - 1}")
     os.mkdir(last)
     with pytest.raises(snapshot.SnapshotError, match=f"{last}: is the last"):
-        snapshot.save(path, made)
+        snapshot.save(made, path)
     os.rmdir(last)
-    snapshot.save(path, made)
+    snapshot.save(made, path)
     assert SnapshotFolder(path).newest_version() == 10**18 + 3
 
 
@@ -326,20 +326,20 @@ def test_a_chain_longer_than_files_can_be_open(tmp_path):
     path = str(tmp_path / "chain")
     t = st.table()
     st.fill(t, [0])
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     for number in range(1, 80):
         st.fill(t, [number])
-        snapshot.save(path, t, delta=True)
+        snapshot.save(t, path, delta=True)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(map(int, os.listdir("/proc/self/fd")))
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, before[1]))
     try:
         new = st.table()
-        assert snapshot.restore(path, new).restored == {"t": 80}
+        assert snapshot.restore(new, path).restored == {"t": 80}
         snapshot.verify(path)
         snapshot.compact(path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert st.content(new) == st.content(t)
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.content(new) == st.content(t)

@@ -91,7 +91,7 @@ def _check(path, lines, before):
     found = None
     if snapshot.versions(path):
         tables = make_tables()
-        snapshot.restore(path, tables)
+        snapshot.restore(tables, path)
         snapshot.verify(path)
         found = checksum(tables)
     assert found in (begun, committed)
@@ -114,7 +114,7 @@ class Saved:
     def save(self, delta):
         state = checksum(self.tables)
         info = snapshot.save(
-            self.path, self.tables, delta, dense={"w": np.arange(9)}
+            self.tables, self.path, delta, dense={"w": np.arange(9)}
         )
         self.states[info.version] = state
 
@@ -165,7 +165,7 @@ def test_damaged_files(path, seed):
         kind = _damaged(chance, file, data)
         case = f"{kind} of {file}"
         try:
-            report = snapshot.restore(path, tables)
+            report = snapshot.restore(tables, path)
         except snapshot.SnapshotError as error:
             assert file in str(error), case
             assert checksum(tables) == before, case
@@ -183,7 +183,7 @@ def test_damaged_files(path, seed):
         with open(file, "wb") as opened:
             opened.write(data)
     assert outcomes >= {"error", "last"}
-    snapshot.restore(path, tables)
+    snapshot.restore(tables, path)
     assert checksum(tables) == saved.states[3]
 
 
@@ -194,7 +194,7 @@ def _fails_and_goes_on(saved, delta):
         saved.save(delta)
     assert SnapshotFolder(saved.path).versions() == versions
     new = make_tables()
-    report = snapshot.restore(saved.path, new)
+    report = snapshot.restore(new, saved.path)
     assert checksum(new) == saved.states[report.version]
     return str(caught.value)
 
@@ -202,7 +202,7 @@ def _fails_and_goes_on(saved, delta):
 def _saves_again(saved):
     saved.save(delta=True)
     new = make_tables()
-    report = snapshot.restore(saved.path, new)
+    report = snapshot.restore(new, saved.path)
     assert report.version == max(saved.states)
     assert checksum(new) == checksum(saved.tables)
     assert snapshot.versions(saved.path)[-1].kind == "delta"
@@ -311,7 +311,7 @@ def test_a_folder_that_goes_away(path):
     _saves_again(saved)
     shutil.rmtree(path)
     state = checksum(saved.tables)
-    assert snapshot.save(path, saved.tables, True).kind == "full"
+    assert snapshot.save(saved.tables, path, True).kind == "full"
     new = make_tables()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert checksum(new) == state

@@ -36,7 +36,7 @@ def checksum(tables):
     """Returns a checksum of all content of the tables."""
     digest = hashlib.sha1()
     for table in tables:
-        for tensor in table.export_all().values():
+        for tensor in table._export_all().values():
             digest.update(
                 tensor.numpy().tobytes()
                 if tensor.dtype != tf.string
@@ -78,7 +78,7 @@ def write(path, log, seed):
     tables = make_tables()
     trainer = Trainer(tables, seed)
     if lodestar.snapshot.versions(path):
-        lodestar.snapshot.restore(path, tables)
+        lodestar.snapshot.restore(tables, path)
     while True:
         for _ in range(chance.randint(1, 3)):
             trainer.step()
@@ -86,10 +86,10 @@ def write(path, log, seed):
         say(f"begun {state}")
         delta = chance.random() < 0.8
         if chance.random() < 0.5:
-            lodestar.snapshot.save(path, tables, delta)
+            lodestar.snapshot.save(tables, path, delta)
         else:
             pending = lodestar.snapshot.save(
-                path, tables, delta, blocking=False
+                tables, path, delta, blocking=False
             )
             while not pending.done():
                 trainer.step()

@@ -25,7 +25,7 @@ def saved(path, t, versions):
     """Saves versions, each of which has one more row."""
     for version in range(1, versions + 1):
         st.fill(t, [version])
-        assert snapshot.save(path, t, delta=True).version == version
+        assert snapshot.save(t, path, delta=True).version == version
     return t
 
 
@@ -38,12 +38,12 @@ def test_a_delta_is_made_on_the_version_that_was_restored(path, silent):
     saved(path, st.table(), 4)
     remove(path, 3, 4)
     t = st.table()
-    snapshot.restore(path, t)
+    snapshot.restore(t, path)
     for id_ in (30, 40):
         st.fill(t, [id_])
-        assert snapshot.save(path, t, delta=True).kind == "delta"
+        assert snapshot.save(t, path, delta=True).kind == "delta"
     new = st.table()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert sorted(st.ids_of(new)) == [1, 2, 30, 40]
 
 
@@ -51,9 +51,9 @@ def test_a_delta_is_not_made_on_another_version_of_the_number(path):
     old = saved(path, st.table(), 3)
     remove(path, 3)
     new = st.table()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     st.fill(new, [30])
-    assert snapshot.save(path, new, delta=True).version == 3
+    assert snapshot.save(new, path, delta=True).version == 3
     # The first trainer still runs, and its changes are since its own version 3.
     st.fill(old, [4])
     with pytest.warns(
@@ -62,10 +62,10 @@ def test_a_delta_is_not_made_on_another_version_of_the_number(path):
         "of step 0 and has the tables 't'. This model has the tables 't', and was "
         "last saved as or restored from version 3 of .*A full snapshot is written",
     ):
-        info = snapshot.save(path, old, delta=True)
+        info = snapshot.save(old, path, delta=True)
     assert (info.kind, info.version) == ("full", 4)
     restored = st.table()
-    snapshot.restore(path, restored)
+    snapshot.restore(restored, path)
     assert sorted(st.ids_of(restored)) == [1, 2, 3, 4]
 
 
@@ -77,25 +77,25 @@ def test_another_model_is_named(path, delta):
         match="has the tables 'user'. This model has the tables 'item', and was "
         "never saved nor restored. A full",
     ):
-        info = snapshot.save(path, st.table("item"), delta)
+        info = snapshot.save(st.table("item"), path, delta)
     assert info.kind == "full"
 
 
 def test_a_model_that_was_not_restored_is_named(path):
     saved(path, st.table(), 1)
     with pytest.warns(RuntimeWarning, match="was never saved nor restored"):
-        snapshot.save(path, st.table())
+        snapshot.save(st.table(), path)
 
 
 def test_id_tables_have_a_history(path, silent):
     words = lodestar.lookup.IdTable(["a"], name="words")
-    snapshot.save(path, words)
-    snapshot.save(path, words)
+    snapshot.save(words, path)
+    snapshot.save(words, path)
     new = lodestar.lookup.IdTable(["-"], name="words")
-    snapshot.restore(path, new)
-    snapshot.save(path, new)
+    snapshot.restore(new, path)
+    snapshot.save(new, path)
     with pytest.raises(RuntimeWarning, match="was never saved nor restored"):
-        snapshot.save(path, lodestar.lookup.IdTable(["-"], name="words"))
+        snapshot.save(lodestar.lookup.IdTable(["-"], name="words"), path)
 
 
 def test_two_folders_take_turns(path, silent):
@@ -103,13 +103,13 @@ def test_two_folders_take_turns(path, silent):
     for number in range(3):
         st.fill(t, [number])
         for folder in (path, path + "_2"):
-            assert snapshot.save(folder, t, delta=True).version == number + 1
+            assert snapshot.save(t, folder, delta=True).version == number + 1
 
 
 def test_a_model_may_return_to_its_own_older_version(path, silent):
     t = saved(path, st.table(), 3)
-    snapshot.restore(path, t, version=1)
-    assert snapshot.save(path, t, delta=True).kind == "full"
+    snapshot.restore(t, path, version=1)
+    assert snapshot.save(t, path, delta=True).kind == "full"
 
 
 def test_a_copy_of_the_folder_is_the_same_history(path, silent):
@@ -117,18 +117,18 @@ def test_a_copy_of_the_folder_is_the_same_history(path, silent):
     shutil.copytree(path, path + "_2")
     snapshot.compact(path + "_2")
     t = st.table()
-    snapshot.restore(path + "_2", t)
+    snapshot.restore(t, path + "_2")
     st.fill(t, [9])
-    assert snapshot.save(path + "_2", t, delta=True).kind == "delta"
-    snapshot.restore(path + "_2", t, version=3)
-    snapshot.save(path, t)
+    assert snapshot.save(t, path + "_2", delta=True).kind == "delta"
+    snapshot.restore(t, path + "_2", version=3)
+    snapshot.save(t, path)
 
 
 def test_a_table_is_added_to_a_model(path, silent):
     saved(path, st.table("a"), 1)
     tables = [st.table("a"), st.table("b")]
-    snapshot.restore(path, tables, on_missing="init")
-    assert snapshot.save(path, tables, delta=True).kind == "delta"
+    snapshot.restore(tables, path, on_missing="init")
+    assert snapshot.save(tables, path, delta=True).kind == "delta"
 
 
 def test_early_stopping_keeps_the_best_epoch(path, silent):
@@ -170,8 +170,8 @@ def test_a_copy_of_another_history_is_refused(path):
     snapshot.copy(path, copied)
     remove(path, 3)
     t = st.table()
-    snapshot.restore(path, t)
-    snapshot.save(path, t, delta=True)
+    snapshot.restore(t, path)
+    snapshot.save(t, path, delta=True)
     with pytest.raises(
         snapshot.SnapshotError,
         match="already has another version 3, with mark .* instead of .*: the two "
@@ -185,8 +185,8 @@ def test_a_chain_of_two_histories_is_refused(path):
     shutil.copytree(path, path + "_2")
     remove(path, 2, 3)
     t = st.table()
-    snapshot.restore(path, t)
-    snapshot.save(path, t, delta=True)
+    snapshot.restore(t, path)
+    snapshot.save(t, path, delta=True)
     # A delta on the other version 2.
     shutil.copytree(path + "_2/00000003", path + "/00000003")
     with pytest.raises(
@@ -195,7 +195,7 @@ def test_a_chain_of_two_histories_is_refused(path):
         "version has mark .* here: the two have different histories. The newest "
         "intact version before it is version=2",
     ):
-        snapshot.restore(path, st.table())
+        snapshot.restore(st.table(), path)
     with pytest.raises(snapshot.CorruptSnapshotError, match="different hist"):
         snapshot.verify(path)
     copied = f"file://{path}_copy"

@@ -69,11 +69,11 @@ def _interrupted(number, call):
 def test_at_every_line(path, blocking, lines):
     t, words = st.table(), tf.constant([1])
     st.fill(t, range(50))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
 
     def save():
         pending = snapshot.save(
-            path, t, True, dense={"w": words}, blocking=blocking
+            t, path, True, dense={"w": words}, blocking=blocking
         )
         if not blocking:
             pending.wait()
@@ -96,7 +96,7 @@ def test_at_every_line(path, blocking, lines):
             if thread.name == "lodestar-snapshot":
                 thread.join()
         # The next save works at once, and the first leaves nothing behind.
-        info = snapshot.save(path, t, delta=True)
+        info = snapshot.save(t, path, delta=True)
         assert info.kind == "delta", found[0]
         folders = SnapshotFolder(path)
         assert folders.numbers() == folders.versions(), found[0]
@@ -105,7 +105,7 @@ def test_at_every_line(path, blocking, lines):
     kept.clear()
     assert _descriptors() <= before
     new = st.table()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.content(new) == st.content(t)
     snapshot.verify(path)
 
@@ -126,7 +126,7 @@ def test_ctrl_c_ends_the_writing_of_files(path, monkeypatch):
     # The signal arrives while the thread writes; the write is cut short.
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.fill(t, [3], scale=2)
     writing, interrupted = threading.Event(), threading.Event()
     write = saving.blobs.write
@@ -152,12 +152,12 @@ def test_ctrl_c_ends_the_writing_of_files(path, monkeypatch):
     thread = threading.Thread(target=press)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        snapshot.save(path, t, True, dense={"w": np.arange(3)})
+        snapshot.save(t, path, True, dense={"w": np.arange(3)})
     thread.join()
     assert [info.version for info in snapshot.versions(path)] == [1]
     assert SnapshotFolder(path).numbers() == [1]
     monkeypatch.undo()
-    assert snapshot.save(path, t, delta=True).rows == 1
+    assert snapshot.save(t, path, delta=True).rows == 1
 
 
 def test_a_save_where_no_thread_is_to_be_had(path, monkeypatch):
@@ -169,7 +169,7 @@ def test_a_save_where_no_thread_is_to_be_had(path, monkeypatch):
     st.fill(t, range(10))
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fails)
-        assert snapshot.save(path, t).rows == 10
+        assert snapshot.save(t, path).rows == 10
     snapshot.verify(path)
 
 
@@ -182,11 +182,11 @@ st.fill(t, range(300_000))
 print("ready", flush=True)
 try:
     for _ in range(1000):
-        lodestar.snapshot.save(sys.argv[1], t)
+        lodestar.snapshot.save(t, sys.argv[1])
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 st.fill(t, [1], scale=3)
-print(lodestar.snapshot.save(sys.argv[1], t, delta=True).version, flush=True)
+print(lodestar.snapshot.save(t, sys.argv[1], delta=True).version, flush=True)
 """
 
 

@@ -70,16 +70,16 @@ def train(m, reader, steps):
 def test_resumed_training_is_bitwise_equal(path, options):
     whole, reader = model(**options), iter(batches())
     train(whole, reader, 5)
-    info = snapshot.save(path, whole, iterator=reader)
+    info = snapshot.save(whole, path, iterator=reader)
     assert info.step == int(whole.optimizer.iterations)
     train(whole, reader, 5)
-    snapshot.save(path, whole, delta=True, iterator=reader)
+    snapshot.save(whole, path, delta=True, iterator=reader)
     train(whole, reader, 5)
     for version in (1, 2):
         resumed, reader = model(**options), iter(batches())
         train(resumed, reader, 2)  # its previous state does not matter
         report = snapshot.restore(
-            path, resumed, version=version, iterator=reader
+            resumed, path, version=version, iterator=reader
         )
         assert report.initial == () and report.ignored == ()
         train(resumed, reader, 15 - 5 * version)
@@ -89,17 +89,17 @@ def test_resumed_training_is_bitwise_equal(path, options):
 def test_an_untrained_model_restores_everything(path):
     first, reader = model(), iter(batches())
     train(first, reader, 3)
-    snapshot.save(path, first)
+    snapshot.save(first, path)
     second = model()
-    snapshot.restore(path, second)
+    snapshot.restore(second, path)
     assert state(second) == state(first)
 
 
 def test_a_model_is_saved_before_its_first_step(path):
     m = model()
-    snapshot.save(path, m)
+    snapshot.save(m, path)
     other = model()
-    snapshot.restore(path, other)
+    snapshot.restore(other, path)
     assert state(other) == state(m)
 
 
@@ -107,10 +107,10 @@ def test_resumable_dataset_in_fit(path):
     data = batches(window=1)
     whole, reader = model(), snapshot.ResumableDataset(data)
     whole.fit(reader, steps_per_epoch=4, epochs=2, verbose=0)
-    snapshot.save(path, whole, iterator=reader)
+    snapshot.save(whole, path, iterator=reader)
     whole.fit(reader, steps_per_epoch=4, epochs=2, verbose=0)
     resumed, reader = model(), snapshot.ResumableDataset(data)
-    snapshot.restore(path, resumed, iterator=reader)
+    snapshot.restore(resumed, path, iterator=reader)
     resumed.fit(reader, steps_per_epoch=8, verbose=0)
     assert state(resumed) == state(whole)
     # Together, the batches cover the data once.
@@ -131,9 +131,9 @@ def test_a_layers_own_optimizer_is_saved(path):
     whole, reader = make(), iter(batches())
     train(whole, reader, 3)
     whole.get_layer("user").optimizer.learning_rate = 0.02
-    snapshot.save(path, whole)
+    snapshot.save(whole, path)
     resumed = make()
-    snapshot.restore(path, resumed)
+    snapshot.restore(resumed, path)
     own = resumed.get_layer("user").optimizer
     assert float(own.learning_rate) == pytest.approx(0.02)
     batch = next(reader)
@@ -145,11 +145,11 @@ def test_a_layers_own_optimizer_is_saved(path):
 def test_a_new_feature_and_another_optimizer(path):
     old, reader = model("adagrad"), iter(batches())
     train(old, reader, 3)
-    snapshot.save(path, old)
+    snapshot.save(old, path)
     new = model("adam", features=("user", "item"))
     bias = new.optimizer
     report = snapshot.restore(
-        path, new, on_missing="init", optimizer_slots="reset"
+        new, path, on_missing="init", optimizer_slots="reset"
     )
     assert report.restored == {"user": int(old.get_layer("user").table.size())}
     assert report.initial == ("item",)
@@ -184,7 +184,7 @@ def test_a_snapshot_of_one_model_does_not_stop_another(path, monkeypatch):
         return thread
 
     monkeypatch.setattr(snapshot_ops, "write", wait_and_write)
-    pending = snapshot.save(path, saved, blocking=False)
+    pending = snapshot.save(saved, path, blocking=False)
     try:
         # Its copies of changed rows exceed their limit.
         waiting, free = start(saved), start(other)
@@ -202,14 +202,14 @@ def _refused(path, m, message, kind=snapshot.SnapshotError, **options):
     m.optimizer.build(m.trainable_variables)
     before = state(m)
     with pytest.raises(kind, match=message):
-        snapshot.restore(path, m, **options)
+        snapshot.restore(m, path, **options)
     assert state(m) == before
 
 
 def test_mismatches_are_named(path):
     old, reader = model("adagrad"), iter(batches())
     train(old, reader, 3)
-    snapshot.save(path, old)
+    snapshot.save(old, path)
     _refused(
         path, model("adam"), "optimizer has the variables 'adagrad.* 'adam"
     )
@@ -233,7 +233,7 @@ def test_mismatches_are_named(path):
 
 
 def test_weights_too_many_or_missing_are_named(path):
-    snapshot.save(path, model())
+    snapshot.save(model(), path)
     other = model()
     x = keras.layers.Dense(1, name="extra")(other.outputs[0])
     bigger = keras.Model(other.inputs, x)
@@ -242,17 +242,17 @@ def test_weights_too_many_or_missing_are_named(path):
         path, bigger, "has no weights 'extra/kernel', 'extra/bias'; it has"
     )
     report = snapshot.restore(
-        path, bigger, on_missing="init", optimizer_slots="reset"
+        bigger, path, on_missing="init", optimizer_slots="reset"
     )
     assert report.initial == ("extra/kernel", "extra/bias")
-    snapshot.save(path, bigger)
+    snapshot.save(bigger, path)
     smaller = keras.Model(other.inputs, other.outputs)
     smaller.compile(lodestar.optimizers.Adam(), "mse")
     _refused(
         path, smaller, "has the weights 'extra/kernel', 'extra/bias', which"
     )
     report = snapshot.restore(
-        path, smaller, on_extra="ignore", optimizer_slots="reset"
+        smaller, path, on_extra="ignore", optimizer_slots="reset"
     )
     assert report.ignored[:2] == ("extra/kernel", "extra/bias")
 
@@ -260,10 +260,10 @@ def test_weights_too_many_or_missing_are_named(path):
 def test_a_model_without_an_optimizer_restores_no_optimizer(path):
     old, reader = model(), iter(batches())
     train(old, reader, 2)
-    snapshot.save(path, old)
+    snapshot.save(old, path)
     new = model()
     new.optimizer = None
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert len(report.ignored) == len(old.optimizer.variables)
     x = np.array([[1, 2]])
     np.testing.assert_array_equal(
@@ -278,10 +278,10 @@ def test_a_model_that_was_never_compiled(path):
 
     old, ids = make(), np.array([[1, 2]])
     old.get_layer("user").table.lookup([1, 2], training=True)
-    assert snapshot.save(path, old).step == 0
-    snapshot.save(path, old, delta=True)
+    assert snapshot.save(old, path).step == 0
+    snapshot.save(old, path, delta=True)
     new = make()
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert report.restored == {"user": 2} and report.ignored == ()
     np.testing.assert_array_equal(
         new(ids, training=False), old(ids, training=False)
@@ -289,8 +289,8 @@ def test_a_model_that_was_never_compiled(path):
     # And by a compiled model.
     trained, reader = model(), iter(batches())
     train(trained, reader, 1)
-    snapshot.save(path, trained)
-    report = snapshot.restore(path, new)
+    snapshot.save(trained, path)
+    report = snapshot.restore(new, path)
     assert len(report.ignored) == len(trained.optimizer.variables)
     np.testing.assert_array_equal(
         new(ids, training=False), trained(ids, training=False)
@@ -299,7 +299,7 @@ def test_a_model_that_was_never_compiled(path):
 
 def test_a_damaged_place_of_the_reader(path):
     m, reader = model(), iter(batches())
-    info = snapshot.save(path, m, iterator=reader)
+    info = snapshot.save(m, path, iterator=reader)
     (name,) = [n for n in os.listdir(info.path) if n.startswith("reader.data")]
     with open(os.path.join(info.path, name), "r+b") as file:
         file.write(b"\xff")
@@ -316,7 +316,7 @@ def test_a_damaged_place_of_the_reader(path):
 
 @pytest.mark.parametrize("call", [snapshot.save, snapshot.restore])
 def test_bad_arguments(path, call):
-    snapshot.save(path, model())
+    snapshot.save(model(), path)
     for m, options, message in (
         (
             keras.Sequential([keras.layers.Dense(1)]),
@@ -331,19 +331,25 @@ def test_bad_arguments(path, call):
         (model(), {"iterator": 3}, "`iterator` must be .* got 3"),
     ):
         with pytest.raises(ValueError, match=message):
-            call(path, m, **options)
+            call(m, path, **options)
+    for arguments, message in (
+        ((path, model()), r"Pass the model first: .*\(model, path\)"),
+        ((model(), None), "`path` must be a path, got a NoneType"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call(*arguments)
 
 
 def test_a_model_without_tables_is_refused(path):
     m = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="holds no table"):
-        snapshot.save(path, m)
+        snapshot.save(m, path)
 
 
 def test_additional_arrays(path):
     m = model()  # compiled, but never trained: the optimizer is not built
-    snapshot.save(path, m, dense={"sum": np.arange(3.0)})
+    snapshot.save(m, path, dense={"sum": np.arange(3.0)})
     assert st.dense(path)["sum"].tolist() == [0.0, 1.0, 2.0]
-    snapshot.restore(path, m)
+    snapshot.restore(m, path)
     with pytest.raises(ValueError, match="`dense` must be a dict"):
-        snapshot.save(path, m, dense=[1.0])
+        snapshot.save(m, path, dense=[1.0])

@@ -52,10 +52,10 @@ def fill(table, ids, scale=1.0):
 def saved(path, table):
     """Saves a full version and a delta."""
     fill(table, IDS)
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     table.remove(IDS[:20])
     fill(table, range(90, 120), 2.0)
-    return snapshot.save(path, table, delta=True)
+    return snapshot.save(table, path, delta=True)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     assert info.kind == "delta" and info.rows == 30 and info.removed == 20
     new = in_parts(DEVICES[:others])
     fill(new, [7, 5000])
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert report.restored == {"t": 102}
     assert (
         st.rows_of(new) == st.rows_of(table) and len(st.rows_of(table)) == 102
@@ -82,10 +82,10 @@ def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     # Training continues with deltas if the parts are the same.
     fill(new, [3, 4], 5.0)
     new.remove([100])
-    info = snapshot.save(path, new, delta=True)
+    info = snapshot.save(new, path, delta=True)
     assert info.kind == ("delta" if count == others else "full")
     last = in_parts(DEVICES[:count])
-    snapshot.restore(path, last)
+    snapshot.restore(last, path)
     assert st.rows_of(last) == st.rows_of(new) and len(st.rows_of(new)) == 103
 
 
@@ -104,11 +104,11 @@ def test_training_resumes_as_it_would_have(path, count, others, options):
     table, by = in_parts(DEVICES[:count], **options), st.optimizer()
     for step in range(3):
         st.train(table, st.numbers(1, 2, 2**62, -5, step, step + 100), by)
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     st.train(table, st.numbers(1, 7, 8, 101), by)
-    snapshot.save(path, table, delta=True)
+    snapshot.save(table, path, delta=True)
     new, new_by = in_parts(DEVICES[:others], **options), st.optimizer()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.content(new) == st.content(table)
     new_by.build([new])
     new_by.iterations.assign(by.iterations)
@@ -138,13 +138,13 @@ def test_a_model_resumes_with_its_table_in_other_parts(path):
     model = small_model(DEVICES[:2])
     for delta in (False, True):
         model.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
-        snapshot.save(path, model, delta)
+        snapshot.save(model, path, delta)
     for devices in (None, DEVICES[:2], DEVICES):
         new = small_model(devices)
-        report = snapshot.restore(path, new)
+        report = snapshot.restore(new, path)
         assert report.restored == {"items": 60} and report.step == 8
         for m in (model, new):
-            snapshot.restore(path, m)
+            snapshot.restore(m, path)
             m.fit(ids, labels, batch_size=5, shuffle=False, verbose=0)
         np.testing.assert_allclose(
             new.predict(ids, verbose=0),
@@ -157,9 +157,9 @@ def test_a_model_resumes_with_its_table_in_other_parts(path):
 def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
     table = st.table(eviction=lodestar.MaxRows(102))
     fill(table, IDS)
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     new = in_parts(DEVICES, eviction=lodestar.MaxRows(102))
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert report.restored == {"t": int(new.size())}
     assert 80 < int(new.size()) < 102
     rows = st.rows_of(table)
@@ -168,21 +168,21 @@ def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
     with pytest.raises(
         snapshot.SnapshotError, match="but `max_rows` of the table is 101"
     ):
-        snapshot.restore(path, few)
+        snapshot.restore(few, path)
 
 
 def test_parts_on_one_device(path):
     table = in_parts(["/CPU:0"] * 3)
     saved(path, table)
     new = in_parts(["/CPU:1", "/CPU:1"])
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.rows_of(new) == st.rows_of(table)
 
 
 def test_each_part_is_a_file_and_all_share_one_manifest(path):
     table, plain = in_parts(DEVICES), st.table("plain")
     fill(table, IDS)
-    info = snapshot.save(path, [plain, table])
+    info = snapshot.save([plain, table], path)
     files = [f"table-00001-part-{part:05d}-of-00003" for part in range(3)]
     assert sorted(os.listdir(info.path)) == [
         "MANIFEST",
@@ -240,7 +240,7 @@ def test_a_changed_part_is_refused(path, two, harm, message, version):
         fill(new, [7, 8])
         before = st.rows_of(new)
         with pytest.raises(snapshot.CorruptSnapshotError, match=message):
-            snapshot.restore(path, new, version=2)
+            snapshot.restore(new, path, version=2)
         assert st.rows_of(new) == before
     with pytest.raises(snapshot.CorruptSnapshotError, match=message):
         snapshot.verify(path)
@@ -249,16 +249,16 @@ def test_a_changed_part_is_refused(path, two, harm, message, version):
 def test_exchanged_parts_are_refused(path):
     table = in_parts(DEVICES[:2])
     fill(table, [0, 1, 2, 3])
-    while len(set(map(part_size, table.parts))) > 1:
+    while len(set(map(part_size, table._parts))) > 1:
         fill(table, [max(st.rows_of(table)) + 1])
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     exchanged(part_path(path, 1, 1))
     with pytest.raises(
         snapshot.CorruptSnapshotError,
         match="part-00001-of-00002: is another file: part 0 of 2 of 't' of "
         "version 1 of mark .* instead of part 1 of 2 of 't' of version 1",
     ):
-        snapshot.restore(path, table)
+        snapshot.restore(table, path)
 
 
 def part_size(part):
@@ -269,7 +269,7 @@ def part_size(part):
 def test_a_part_that_cannot_be_written_leaves_no_version(path, monkeypatch):
     table = in_parts(DEVICES)
     fill(table, IDS)
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     fill(table, [1, 500], 3.0)
     original = snapshot_ops.write
 
@@ -280,14 +280,14 @@ def test_a_part_that_cannot_be_written_leaves_no_version(path, monkeypatch):
 
     monkeypatch.setattr(snapshot_ops, "write", write)
     with pytest.raises(OSError, match="No space left on device"):
-        snapshot.save(path, table, delta=True)
+        snapshot.save(table, path, delta=True)
     assert [v.version for v in snapshot.versions(path)] == [1]
     assert not os.path.exists(os.path.join(path, "00000002"))
     monkeypatch.undo()
-    info = snapshot.save(path, table, delta=True)
+    info = snapshot.save(table, path, delta=True)
     assert info.kind == "delta" and info.rows == 2
     new = in_parts(DEVICES[:2])
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.rows_of(new) == st.rows_of(table)
 
 
@@ -297,16 +297,16 @@ def test_a_process_that_dies_between_parts_has_committed_nothing(
 ):
     table = in_parts(DEVICES[:2])
     fill(table, IDS)
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     fill(table, [1, 500], 3.0)
     with monkeypatch.context() as patch:
         ended = st.runs_to_its_end(
-            patch, steps, lambda: snapshot.save(path, table, delta=True)
+            patch, steps, lambda: snapshot.save(table, path, delta=True)
         )
     versions = [v.version for v in snapshot.versions(path)]
     assert versions in ([1], [1, 2])
     new = in_parts(DEVICES)
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     wanted = st.rows_of(table)
     if versions == [1]:
         assert not ended
@@ -333,7 +333,7 @@ def test_a_folder_that_is_not_shared_is_reported(path, monkeypatch):
         match="part-00001-of-00002: is missing here, where the manifest is "
         "written, but not on .*CPU:1, which wrote it. Use a folder",
     ):
-        snapshot.save(path, table)
+        snapshot.save(table, path)
     assert snapshot.versions(path) == []
 
 
@@ -355,21 +355,21 @@ def test_a_partial_restore_names_the_restored_parts(path, two, monkeypatch):
         match="00000002: .*CPU:0 restored its rows, but .*CPU:1, "
         ".*CPU:2 did not: the task is gone. Restore again",
     ):
-        snapshot.restore(path, new)
+        snapshot.restore(new, path)
     monkeypatch.undo()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.rows_of(new) == st.rows_of(two)
 
 
 def test_a_replaced_part_is_full_within_a_delta(path, two):
-    two.parts[1].call(gen_ops.lodestar_embedding_clear)
-    info = snapshot.save(path, two, delta=True)
+    two._parts[1].call(gen_ops.lodestar_embedding_clear)
+    info = snapshot.save(two, path, delta=True)
     assert info.kind == "delta"
     assert [f.whole for f in info.tables["t"].files] == [False, True]
     assert not info.tables["t"].whole
     for count in (1, 2, 3):
         new = in_parts(DEVICES[:count])
-        snapshot.restore(path, new)
+        snapshot.restore(new, path)
         assert st.rows_of(new) == st.rows_of(two)
 
 
@@ -380,9 +380,9 @@ def test_compaction_keeps_the_parts(path, two):
     assert info.kind == "full" and len(info.tables["t"].files) == 2
     assert info.rows == 102
     fill(two, [3], 7.0)
-    assert snapshot.save(path, two, delta=True).kind == "delta"
+    assert snapshot.save(two, path, delta=True).kind == "delta"
     new = in_parts(DEVICES)
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert st.rows_of(new) == st.rows_of(two)
     assert snapshot.verify(path).files == 4
 
@@ -404,9 +404,9 @@ def test_the_command_line_reads_parts(path, two, capsys):
     assert run("inspect", "--id", "77777") == ["table t: missing"]
     assert len(run("inspect", "--top", "frequency", "-n", "500")) == 104
     plain = in_parts(DEVICES[:1])
-    snapshot.restore(path, plain)
+    snapshot.restore(plain, path)
     fill(plain, [50, 999], 9.0)
-    snapshot.save(path + "2", plain)
+    snapshot.save(plain, path + "2")
     (line,) = run("inspect", "--diff", path + "2")
     assert line.startswith("table t: 0 added, 1 removed, 1 changed, 101 equal")
 
@@ -415,14 +415,14 @@ def test_tables_of_several_devices_have_one_moment_of_each(path):
     tables = [in_parts(DEVICES, "a"), in_parts(DEVICES[:2], "b"), st.table("c")]
     for table in tables:
         fill(table, IDS)
-    pending = snapshot.save(path, tables, blocking=False)
+    pending = snapshot.save(tables, path, blocking=False)
     wanted = [st.rows_of(table) for table in tables]
     for table in tables:
         fill(table, [1, 2, 777], 9.0)
     info = pending.wait()
     assert list(info.tables) == ["a", "b", "c"]
     new = [in_parts(DEVICES[:2], "a"), st.table("b"), in_parts(DEVICES, "c")]
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     assert [st.rows_of(table) for table in new] == wanted
 
 
@@ -438,8 +438,8 @@ def test_a_cancelled_snapshot_ends_on_all_devices(path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(saving._Saving, "_write", write)
         with pytest.raises(snapshot.SnapshotError, match="was cancelled"):
-            snapshot.save(path, table)
-    assert snapshot.save(path, table).version == 1
+            snapshot.save(table, path)
+    assert snapshot.save(table, path).version == 1
 
 
 def test_relative_folders_are_resolved_by_the_caller(
@@ -449,7 +449,7 @@ def test_relative_folders_are_resolved_by_the_caller(
     table = in_parts(DEVICES[:2])
     saved("here", table)
     new = in_parts(DEVICES)
-    snapshot.restore("here", new)
+    snapshot.restore(new, "here")
     assert st.rows_of(new) == st.rows_of(table)
     assert SnapshotFolder("here").versions() == [1, 2]
 
@@ -457,9 +457,9 @@ def test_relative_folders_are_resolved_by_the_caller(
 def test_empty_parts_are_saved_too(path):
     table = in_parts(DEVICES)
     fill(table, [1])
-    snapshot.save(path, table)
+    snapshot.save(table, path)
     new = in_parts(DEVICES[:2])
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     np.testing.assert_equal(st.rows_of(new), {1: [2.0] * 4})
 
 
@@ -485,7 +485,7 @@ def test_a_served_model_follows_a_table_in_parts(path, tmp_path):
     before = live.stats()
     fill(table, [*range(40, 60), 7000], 3.0)
     table.remove([95, 96])
-    snapshot.save(path, table, delta=True)
+    snapshot.save(table, path, delta=True)
     assert live.poll() and live.version() == 3
     rows = st.rows_of(table)
     assert served(50, 7000, 99) == [rows[50], rows[7000], rows[99]]
@@ -496,9 +496,9 @@ def test_a_served_model_follows_a_table_in_parts(path, tmp_path):
     assert stats["rows_removed"] - before["rows_removed"] == 2
     # Another number of parts, and then compacted.
     other = in_parts(DEVICES)
-    snapshot.restore(path, other)
+    snapshot.restore(other, path)
     fill(other, [50], 5.0)
-    snapshot.save(path, other)
+    snapshot.save(other, path)
     snapshot.compact(path)
     assert live.poll() and live.stats()["last_error"] is None
     assert served(50, 7000) == [st.rows_of(other)[50], rows[7000]]

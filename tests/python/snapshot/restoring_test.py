@@ -21,10 +21,10 @@ def saved(path):
     """Saves two tables: a full snapshot and a delta."""
     a, b, by = st.table("a"), st.table("b", dim=2), st.optimizer()
     st.train([a, b], tf.range(200, dtype=tf.int64), by)
-    snapshot.save(path, [a, b], dense={"w": np.arange(1000)})
+    snapshot.save([a, b], path, dense={"w": np.arange(1000)})
     st.train([a, b], st.numbers(3, 1000), by)
     a.remove([5, 6])
-    snapshot.save(path, [a, b], delta=True, dense={"w": np.arange(1000) + 1})
+    snapshot.save([a, b], path, delta=True, dense={"w": np.arange(1000) + 1})
     return a, b
 
 
@@ -33,7 +33,7 @@ def test_the_report_lists_the_results(path, saved):
     st.fill(new["c"], [1])
     before = st.content(new["c"])
     report = snapshot.restore(
-        path, new, rename={"a": "x"}, on_missing="init", on_extra="ignore"
+        new, path, rename={"a": "x"}, on_missing="init", on_extra="ignore"
     )
     assert report.version == 2 and report.step == 2
     assert report.path == os.path.join(path, "00000002")
@@ -45,32 +45,32 @@ def test_the_report_lists_the_results(path, saved):
 
 def test_by_step_and_version(path, saved):
     new = [st.table("a"), st.table("b", dim=2)]
-    assert snapshot.restore(path, new, 1).version == 1
-    assert snapshot.restore(path, new, step=2).version == 2
-    assert snapshot.restore(path, new, version=1).step == 1
-    assert snapshot.restore(path, new).version == 2
+    assert snapshot.restore(new, path, 1).version == 1
+    assert snapshot.restore(new, path, step=2).version == 2
+    assert snapshot.restore(new, path, version=1).step == 1
+    assert snapshot.restore(new, path).version == 2
     with pytest.raises(
         snapshot.SnapshotError, match="step 9; it has steps 1, 2"
     ):
-        snapshot.restore(path, new, 9)
+        snapshot.restore(new, path, 9)
     with pytest.raises(
         snapshot.SnapshotError, match="no version 9; it has 1, 2"
     ):
-        snapshot.restore(path, new, version=9)
+        snapshot.restore(new, path, version=9)
 
 
 @pytest.mark.parametrize("shards", [1, 2, 64])
 def test_any_number_of_shards(path, saved, shards):
     new = st.table("a", num_shards=shards)
-    snapshot.restore(path, new, on_extra="ignore")
+    snapshot.restore(new, path, on_extra="ignore")
     assert st.content(new) == st.content(saved[0])
 
 
 def test_a_restore_keeps_the_salt_that_was_saved(path, saved):
     new = st.table("q", seed=5)
-    snapshot.restore(path, new, rename={"a": "q"}, on_extra="ignore")
+    snapshot.restore(new, path, rename={"a": "q"}, on_extra="ignore")
     again = st.table("a")
-    snapshot.restore(path, again, on_extra="ignore")
+    snapshot.restore(again, path, on_extra="ignore")
     for t in (again, new):
         st.train(t, st.numbers(77_777), st.optimizer())
     assert st.content(new) == st.content(again)
@@ -78,7 +78,7 @@ def test_a_restore_keeps_the_salt_that_was_saved(path, saved):
 
 def test_new_optimizer_slots(path, saved):
     new, by = st.table("a"), st.optimizer("adam")
-    snapshot.restore(path, new, on_extra="ignore", optimizer_slots="reset")
+    snapshot.restore(new, path, on_extra="ignore", optimizer_slots="reset")
     assert st.rows_of(new) == st.rows_of(saved[0])
     assert new.export().optimizer == ""
     st.train(new, st.numbers(3), by)
@@ -90,7 +90,7 @@ def _refused(path, tables, message, kind=snapshot.SnapshotError, **options):
     found = list(tables.values()) if isinstance(tables, dict) else tables
     before = [st.content(t) for t in found]
     with pytest.raises(kind, match=message):
-        snapshot.restore(path, tables, **options)
+        snapshot.restore(tables, path, **options)
     assert [st.content(t) for t in found] == before
 
 
@@ -121,15 +121,15 @@ def test_kinds_that_do_not_match(path, saved):
         snapshot.SnapshotError,
         match="'b' is an embedding, but 'b' here is IdTable",
     ):
-        snapshot.restore(path, [st.table("a"), word])
-    snapshot.save(path, word)
+        snapshot.restore([st.table("a"), word], path)
+    snapshot.save(word, path)
     _refused(path, [st.table("b")], "'b' is an id table, but 'b' here is <Emb")
     with pytest.raises(
         snapshot.SnapshotError,
         match="'b' is an IdTable of string keys in the snapshot, but an IdTable "
         "of int64 keys here",
     ):
-        snapshot.restore(path, lodestar.lookup.IdTable([1], name="b"))
+        snapshot.restore(lodestar.lookup.IdTable([1], name="b"), path)
 
 
 def test_another_dim_or_dtype(path, saved):
@@ -194,31 +194,31 @@ def test_nothing_is_restored_for_dense_arrays_alone(path):
     t = st.table()
     st.fill(t, range(3))
     words = lodestar.lookup.IdTable(["x"], name="words")
-    snapshot.save(path, [t, words], dense={"w": [1, 2]}, metadata={"day": 2})
-    snapshot.save(path, [t, words], delta=True)
+    snapshot.save([t, words], path, dense={"w": [1, 2]}, metadata={"day": 2})
+    snapshot.save([t, words], path, delta=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = snapshot.restore(path, {}, version=1, on_extra="ignore")
+        report = snapshot.restore({}, path, version=1, on_extra="ignore")
     assert report.dense["w"].tolist() == [1, 2]
     assert (report.version, report.metadata) == (1, {"day": 2})
     assert (report.restored, report.ignored) == ({}, ("t", "words"))
-    assert snapshot.restore(path, {}, on_extra="ignore").dense == {}
+    assert snapshot.restore({}, path, on_extra="ignore").dense == {}
     with pytest.raises(snapshot.SnapshotError, match="has the table 't', 'wo"):
-        snapshot.restore(path, {})
+        snapshot.restore({}, path)
     with pytest.raises(ValueError, match="holds no table"):
-        snapshot.restore(path, [])
+        snapshot.restore([], path)
     with pytest.raises(ValueError, match="holds no table"):
-        snapshot.save(path, {})
+        snapshot.save({}, path)
 
 
 def test_the_report_has_dense_arrays(path):
     t = st.table()
     st.fill(t, range(3))
-    snapshot.save(path, t, dense={"w": [1, 2]})
+    snapshot.save(t, path, dense={"w": [1, 2]})
     new = st.table()
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert report.dense["w"].tolist() == [1, 2] and int(new.size()) == 3
-    assert report == snapshot.restore(path, st.table())
+    assert report == snapshot.restore(st.table(), path)
 
 
 def test_no_snapshots(tmp_path):
@@ -226,7 +226,7 @@ def test_no_snapshots(tmp_path):
         with pytest.raises(
             snapshot.SnapshotError, match=f"{path}: holds no snapshot"
         ):
-            snapshot.restore(path, st.table())
+            snapshot.restore(st.table(), path)
         with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
             st.dense(path)
 
@@ -237,7 +237,7 @@ def test_a_version_without_manifest_is_ignored(path, saved):
         os.path.join(path, "00000002", "MANIFEST"),
         os.path.join(path, "00000003", "MANIFEST.partial"),
     )
-    assert snapshot.restore(path, _two()).version == 2
+    assert snapshot.restore(_two(), path).version == 2
 
 
 def test_a_damaged_newest_version_names_the_one_before(path, saved):
@@ -253,7 +253,7 @@ def test_a_damaged_newest_version_names_the_one_before(path, saved):
         r"00000002/table-00001.*\boffset|byte \d+.*newest intact version before",
         snapshot.CorruptSnapshotError,
     )
-    assert snapshot.restore(path, tables, version=1).version == 1
+    assert snapshot.restore(tables, path, version=1).version == 1
 
 
 def test_a_missing_parent_is_named(path, saved):
@@ -272,7 +272,7 @@ def test_the_newest_may_go_while_it_is_read(path, saved, monkeypatch):
 
     monkeypatch.setattr(restoring.Plan, "load", load_late)
     tables = [st.table("a"), st.table("b", dim=2)]
-    assert snapshot.restore(path, tables).version == 3
+    assert snapshot.restore(tables, path).version == 3
     assert folder.versions() == [3]
     assert st.content(tables[0]) == st.content(saved[0])
 
@@ -285,9 +285,9 @@ def test_a_layer_restores_only_its_table(path):
 
     first, second = model(), model()
     st.fill(first.get_layer("user").table, range(20))
-    snapshot.save(path, first)
+    snapshot.save(first, path)
     kernel = second.layers[-1].kernel.numpy()
-    report = snapshot.restore(path, second.get_layer("user"))
+    report = snapshot.restore(second.get_layer("user"), path)
     assert report.restored == {"user": 20} and not report.ignored
     np.testing.assert_array_equal(second.layers[-1].kernel.numpy(), kernel)
     assert st.content(second.get_layer("user").table) == st.content(
@@ -315,34 +315,34 @@ def _filled(*arguments):
 def test_automatic_names_are_matched_by_structure(path):
     keras.backend.clear_session()
     first, tables = _filled()
-    snapshot.save(path, first)
+    snapshot.save(first, path)
     # The same cell again: each name is the next table's.
     keras.backend.clear_session()
     keras.layers.Dense(1)
     lodestar.layers.DynamicEmbedding(3)
     second, others = _model()
     assert others[0].name == tables[1].name != others[1].name
-    report = snapshot.restore(path, second)
+    report = snapshot.restore(second, path)
     assert [st.content(t) for t in others] == [st.content(t) for t in tables]
     assert report.matched == {
         other.name: (t.name, "structure") for other, t in zip(others, tables)
     }
     # A delta of these tables does not mix them up.
     st.fill(others[0], [2], scale=7)
-    snapshot.save(path, second, delta=True)
+    snapshot.save(second, path, delta=True)
     third, newest = _model()
-    snapshot.restore(path, third)
+    snapshot.restore(third, path)
     assert [st.content(t) for t in newest] == [st.content(t) for t in others]
     # In the same model they are found by name.
-    report = snapshot.restore(path, second)
+    report = snapshot.restore(second, path)
     assert {how for _, how in report.matched.values()} == {"name"}
 
 
 def test_a_name_that_was_given_since_is_matched_by_structure(path):
     first, tables = _filled((None, None), (3, 2))
-    snapshot.save(path, first)
+    snapshot.save(first, path)
     second, others = _model(("user", None), (3, 2))
-    report = snapshot.restore(path, second)
+    report = snapshot.restore(second, path)
     assert report.matched["user"] == (tables[0].name, "structure")
     assert [st.content(t) for t in others] == [st.content(t) for t in tables]
 
@@ -359,12 +359,12 @@ def test_a_name_that_was_given_since_is_matched_by_structure(path):
 def test_ambiguous_names_are_not_matched(path, names, dims):
     keras.backend.clear_session()
     given = ("a", "b") if "user" in names else (None, None)
-    snapshot.save(path, _filled(given)[0])
+    snapshot.save(_filled(given)[0], path)
     lodestar.layers.DynamicEmbedding(3, name="dynamic_embedding_1")
     model, tables = _filled(names, dims)
     before = [st.content(t) for t in tables]
     with pytest.raises(snapshot.SnapshotError, match="Use `rename`"):
-        snapshot.restore(path, model)
+        snapshot.restore(model, path)
     assert [st.content(t) for t in tables] == before
 
 
@@ -379,15 +379,15 @@ def test_waiting_gradients_go_with_their_table(path):
         return model, tables
 
     first, _ = trained((None, None))
-    snapshot.save(path, first)
+    snapshot.save(first, path)
     second, _ = trained((None, None))
-    report = snapshot.restore(path, second)
+    report = snapshot.restore(second, path)
     assert len(report.matched) == 4
     for here, (there, how) in report.matched.items():
         assert here.endswith("_gradient_sum") == there.endswith("_gradient_sum")
         assert how == "structure"
     third, _ = trained(("user", "item"))
-    matched = snapshot.restore(path, third).matched
+    matched = snapshot.restore(third, path).matched
     for name in ("user", "item"):
         there, _ = matched[name]
         assert matched[f"{name}_gradient_sum"][0] == f"{there}_gradient_sum"
@@ -401,22 +401,22 @@ def test_a_table_skipped_for_its_name_causes_a_warning(path, saved):
         "is of the same kind, is ignored. Use `rename`",
     ):
         report = snapshot.restore(
-            path, [a, c], on_missing="init", on_extra="ignore"
+            [a, c], path, on_missing="init", on_extra="ignore"
         )
     assert report.initial == ("c",) and report.ignored == ("b",)
     with pytest.warns(
         RuntimeWarning,
         match="no table was restored: it has 'a', 'b', but the tables here are 'c'",
     ):
-        snapshot.restore(path, c, on_missing="init", on_extra="ignore")
+        snapshot.restore(c, path, on_missing="init", on_extra="ignore")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        snapshot.restore(path, a, on_extra="ignore")
+        snapshot.restore(a, path, on_extra="ignore")
         other = st.table("other", dim=9)
-        snapshot.restore(path, [a, other], on_missing="init", on_extra="ignore")
+        snapshot.restore([a, other], path, on_missing="init", on_extra="ignore")
         snapshot.restore(
-            path,
             [a, c],
+            path,
             on_missing="init",
             rename={"b": "c"},
             on_extra="ignore",

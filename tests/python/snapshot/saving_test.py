@@ -28,7 +28,7 @@ def restored(path, like, **options):
     new = lodestar.EmbeddingVariable.from_config(
         {**like.get_config(), "num_shards": 3}
     )
-    snapshot.restore(path, {like.name: new}, on_extra="ignore", **options)
+    snapshot.restore({like.name: new}, path, on_extra="ignore", **options)
     return st.content(new)
 
 
@@ -36,7 +36,7 @@ def test_a_full_snapshot_holds_everything(path):
     t, by = st.table(), st.optimizer()
     for step in range(3):
         st.train(t, st.numbers(1, 2, 2**62, -5, step), by)
-    info = snapshot.save(path, t, metadata={"day": 3})
+    info = snapshot.save(t, path, metadata={"day": 3})
     assert (info.version, info.kind, info.parent, info.step) == (
         1,
         "full",
@@ -60,21 +60,21 @@ def test_a_full_snapshot_holds_everything(path):
 def test_deltas_contain_only_changes(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(1000, dtype=tf.int64), by)
-    full = snapshot.save(path, t)
+    full = snapshot.save(t, path)
     states = [st.content(t)]
     st.train(t, st.numbers(3, 7, 5000), by)
     t.remove([8, 9, 10_000])
-    delta = snapshot.save(path, t, delta=True)
+    delta = snapshot.save(t, path, delta=True)
     states.append(st.content(t))
     assert (delta.kind, delta.parent, delta.version) == ("delta", 1, 2)
     assert delta.rows == 3 and delta.removed >= 2
     assert delta.bytes < full.bytes / 10
     # An id that was removed before, and no id at all.
     st.train(t, st.numbers(8), by)
-    third = snapshot.save(path, t, delta=True)
+    third = snapshot.save(t, path, delta=True)
     states.append(st.content(t))
     assert (third.rows, third.parent) == (1, 2)
-    empty = snapshot.save(path, t, delta=True)
+    empty = snapshot.save(t, path, delta=True)
     states.append(st.content(t))
     assert (empty.rows, empty.removed, empty.kind) == (0, 0, "delta")
     for version, state in enumerate(states, 1):
@@ -84,7 +84,7 @@ def test_deltas_contain_only_changes(path):
 def test_a_delta_on_nothing_is_full(path):
     t = st.table()
     st.fill(t, range(10))
-    info = snapshot.save(path, t, delta=True)
+    info = snapshot.save(t, path, delta=True)
     assert (info.kind, info.parent, info.rows) == ("full", None, 10)
 
 
@@ -92,9 +92,9 @@ def test_a_new_table_is_full_within_a_delta(path):
     a, b = st.table("a"), st.table("b")
     st.fill(a, range(100))
     st.fill(b, range(50))
-    snapshot.save(path, a)
+    snapshot.save(a, path)
     st.fill(a, [5], scale=2)
-    info = snapshot.save(path, [a, b], delta=True)
+    info = snapshot.save([a, b], path, delta=True)
     assert (info.kind, info.parent) == ("delta", 1)
     assert [(t.whole, t.rows) for t in info.tables.values()] == [
         (False, 1),
@@ -108,10 +108,10 @@ def test_a_returning_table_is_full_within_a_delta(path):
     a, b = st.table("a"), st.table("b")
     st.fill(a, range(10))
     st.fill(b, range(10))
-    snapshot.save(path, [a, b])
-    snapshot.save(path, [a], delta=True)
+    snapshot.save([a, b], path)
+    snapshot.save([a], path, delta=True)
     st.fill(b, [3], scale=2)
-    info = snapshot.save(path, [a, b], delta=True)
+    info = snapshot.save([a, b], path, delta=True)
     assert [t.whole for t in info.tables.values()] == [False, True]
     assert restored(path, b) == st.content(b)
 
@@ -120,40 +120,40 @@ def test_tables_that_swap_names_are_full(path):
     a, b = st.table("a"), st.table("b")
     st.fill(a, range(10))
     st.fill(b, range(10, 20))
-    snapshot.save(path, {"a": a, "b": b})
+    snapshot.save({"a": a, "b": b}, path)
     st.fill(a, [3], scale=2)
-    info = snapshot.save(path, {"a": b, "b": a}, delta=True)
+    info = snapshot.save({"a": b, "b": a}, path, delta=True)
     assert info.kind == "full"
     new = st.table("b")
-    snapshot.restore(path, new, on_extra="ignore")
+    snapshot.restore(new, path, on_extra="ignore")
     assert st.rows_of(new) == st.rows_of(a)
 
 
 def test_a_delta_elsewhere_is_full(path):
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     other = path + "2"
-    assert snapshot.save(other, t, delta=True).kind == "full"
+    assert snapshot.save(t, other, delta=True).kind == "full"
     # From here on, changes are relative to the other folder's version.
     st.fill(t, [4], scale=3)
-    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert snapshot.save(t, path, delta=True).kind == "full"
     assert restored(path, t) == st.content(t) == restored(path, t, version=2)
 
 
 def test_a_delta_does_not_build_on_the_same_number_in_a_copy(path):
     t, other = st.table(), st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     copy = path + "2"
     shutil.copytree(path, copy)
-    snapshot.restore(copy, other)
+    snapshot.restore(other, copy)
     st.fill(other, [3], scale=2)
     # Both folders have a version 2; only the copy's has the new row.
-    assert snapshot.save(path, t, delta=True).version == 2
-    assert snapshot.save(copy, other, delta=True).version == 2
-    snapshot.restore(copy, t)
-    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert snapshot.save(t, path, delta=True).version == 2
+    assert snapshot.save(other, copy, delta=True).version == 2
+    snapshot.restore(t, copy)
+    assert snapshot.save(t, path, delta=True).kind == "full"
     assert restored(path, t) == st.content(t)
 
 
@@ -161,9 +161,9 @@ def test_a_delta_of_a_cleared_or_imported_table_is_full(path):
     t = st.table()
     for change in (t.clear, lambda: t.load_rows(t.export())):
         st.fill(t, range(10))
-        snapshot.save(path, t)
+        snapshot.save(t, path)
         change()
-        info = snapshot.save(path, t, delta=True)
+        info = snapshot.save(t, path, delta=True)
         assert info.kind == "full"
         assert restored(path, t) == st.content(t)
 
@@ -171,60 +171,60 @@ def test_a_delta_of_a_cleared_or_imported_table_is_full(path):
 def test_a_change_of_optimizer_is_saved(path):
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.train(t, st.numbers(2), st.optimizer("adam"))
-    snapshot.save(path, t, delta=True)
+    snapshot.save(t, path, delta=True)
     assert restored(path, t) == st.content(t)
 
 
 def test_after_a_restore_deltas_resume(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(100, dtype=tf.int64), by)
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.train(t, st.numbers(1, 2), by)
-    snapshot.save(path, t, delta=True)
+    snapshot.save(t, path, delta=True)
     new = st.table()
-    snapshot.restore(path, new)
+    snapshot.restore(new, path)
     st.train(new, st.numbers(5), by)
-    info = snapshot.save(path, new, delta=True)
+    info = snapshot.save(new, path, delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 2, 1)
     assert restored(path, t) == st.content(new)
     # The first table's changes are relative to version 2, not to the newest.
-    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert snapshot.save(t, path, delta=True).kind == "full"
 
 
 def test_a_restore_of_an_older_version_does_not_resume_from_the_newest(path):
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.fill(t, [1], scale=2)
-    snapshot.save(path, t, delta=True)
-    snapshot.restore(path, t, version=1)
+    snapshot.save(t, path, delta=True)
+    snapshot.restore(t, path, version=1)
     st.fill(t, [2], scale=2)
-    assert snapshot.save(path, t, delta=True).kind == "full"
+    assert snapshot.save(t, path, delta=True).kind == "full"
     assert restored(path, t) == st.content(t)
 
 
 def test_a_restore_without_slots_does_not_resume(path):
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(10, dtype=tf.int64), by)
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     new = st.table()
-    snapshot.restore(path, new, optimizer_slots="reset")
-    info = snapshot.save(path, new, delta=True)
+    snapshot.restore(new, path, optimizer_slots="reset")
+    info = snapshot.save(new, path, delta=True)
     assert info.kind == "full" and info.tables["t"].slot_names == ()
 
 
 def test_numbers_of_removed_versions_are_not_reused(path):
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
-    snapshot.save(path, t, delta=True)
-    last = snapshot.save(path, t, delta=True)
+    snapshot.save(t, path)
+    snapshot.save(t, path, delta=True)
+    last = snapshot.save(t, path, delta=True)
     for name in os.listdir(last.path):
         os.unlink(os.path.join(last.path, name))
     os.rmdir(last.path)
-    info = snapshot.save(path, t, delta=True)
+    info = snapshot.save(t, path, delta=True)
     assert (info.version, info.kind) == (4, "full")
     assert restored(path, t) == st.content(t)
 
@@ -239,7 +239,7 @@ def test_dense_arrays_round_trip(path):
         "g": tf.constant(3, tf.float16),
     }
     t = st.table()
-    snapshot.save(path, t, dense=dense)
+    snapshot.save(t, path, dense=dense)
     dense["a"].assign([[7, 7]])
     found = st.dense(path)
     assert list(found) == list(dense)
@@ -250,14 +250,14 @@ def test_dense_arrays_round_trip(path):
         )
         assert found[name].dtype == wanted.dtype
         np.testing.assert_array_equal(found[name], wanted)
-    snapshot.save(path, t, delta=True)
+    snapshot.save(t, path, delta=True)
     assert st.dense(path) == {}
     assert list(st.dense(path, version=1)) == list(dense)
 
 
 def test_big_arrays_round_trip(path):
     big = np.arange(20 << 20, dtype=np.int32)  # larger than a block
-    snapshot.save(path, st.table(), dense={"x": 1, "big": big, "y": 2})
+    snapshot.save(st.table(), path, dense={"x": 1, "big": big, "y": 2})
     found = st.dense(path)
     assert int(found["x"]) == 1 and int(found["y"]) == 2
     assert (found["big"] == big).all()
@@ -268,7 +268,7 @@ def test_a_thread_writes_the_moment_at_which_it_began(path):
     t, by = st.table(dim=16), st.optimizer()
     st.train(t, tf.range(200_000, dtype=tf.int64), by)
     before = st.content(t)
-    pending = snapshot.save(path, t, blocking=False)
+    pending = snapshot.save(t, path, blocking=False)
     for _ in range(5):
         st.train(t, tf.range(0, 200_000, 7, dtype=tf.int64), by)
         t.remove(tf.range(0, 1000, 3, dtype=tf.int64))
@@ -277,7 +277,7 @@ def test_a_thread_writes_the_moment_at_which_it_began(path):
     assert restored(path, t) == before
     after = st.content(t)
     assert after != before
-    snapshot.save(path, t, delta=True)
+    snapshot.save(t, path, delta=True)
     assert restored(path, t) == after
 
 
@@ -301,12 +301,12 @@ def test_all_or_nothing_of_a_step_while_another_thread_trains(path):
     try:
         steps = set()
         for i in itertools.count():
-            snapshot.save(path, tables, delta=i % 4 != 0)
+            snapshot.save(tables, path, delta=i % 4 != 0)
             new = [
                 st.table(n, dim=8, embeddings_initializer="zeros")
                 for n in ("a", "b")
             ]
-            snapshot.restore(path, new)
+            snapshot.restore(new, path)
             one, other = (st.content(t) for t in new)
             assert one["rows"] == other["rows"]
             assert int(new[0].step) == int(new[1].step)
@@ -324,7 +324,7 @@ def test_it_may_end_at_any_step(path, monkeypatch):
     # Like a process that dies there: nothing is cleaned up.
     t, by = st.table(), st.optimizer()
     st.train(t, tf.range(50, dtype=tf.int64), by)
-    states = {snapshot.save(path, t).version: st.content(t)}
+    states = {snapshot.save(t, path).version: st.content(t)}
     for steps in range(1, 100):
         st.train(t, st.numbers(steps, steps + 1), by)
         state = st.content(t)
@@ -332,7 +332,7 @@ def test_it_may_end_at_any_step(path, monkeypatch):
             ended = st.runs_to_its_end(
                 patched,
                 steps,
-                lambda: snapshot.save(path, t, True, dense={"w": 1}),
+                lambda: snapshot.save(t, path, True, dense={"w": 1}),
             )
         newest = snapshot.versions(path)[-1].version
         if newest not in states:
@@ -347,10 +347,10 @@ def test_it_may_end_at_any_step(path, monkeypatch):
 def test_cancel_leaves_nothing(path):
     t = st.table(dim=16)
     st.fill(t, range(300_000))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.fill(t, range(100), scale=2)
     state = st.content(t)
-    pending = snapshot.save(path, t, blocking=False)
+    pending = snapshot.save(t, path, blocking=False)
     cancelled = pending.cancel()
     assert pending.done() and pending.cancel() == cancelled
     if cancelled:
@@ -358,7 +358,7 @@ def test_cancel_leaves_nothing(path):
             pending.wait()
         assert [info.version for info in snapshot.versions(path)] == [1]
     # The changes since version 1 are not lost.
-    info = snapshot.save(path, t, delta=True)
+    info = snapshot.save(t, path, delta=True)
     assert restored(path, t) == state
     assert info.kind == "delta"
 
@@ -366,20 +366,20 @@ def test_cancel_leaves_nothing(path):
 def test_wait_raises_errors_of_the_thread(path):
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.fill(t, [3], scale=2)
     pending = _pending_that_fails(path, t)
     with pytest.raises((OSError, tf.errors.OpError), match="00000002"):
         pending.wait(300)
     assert [info.version for info in snapshot.versions(path)] == [1]
-    info = snapshot.save(path, t, delta=True)
+    info = snapshot.save(t, path, delta=True)
     assert (info.kind, info.parent, info.rows) == ("delta", 1, 1)
     assert restored(path, t) == st.content(t)
 
 
 def test_an_error_that_nobody_waits_for_warns(path):
     t = st.table()
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     pending = _pending_that_fails(path, t)
     while not pending.done():
         time.sleep(0.01)
@@ -389,7 +389,7 @@ def test_an_error_that_nobody_waits_for_warns(path):
 
 
 def test_one_that_is_pending_is_not_copied(path):
-    pending = snapshot.save(path, st.table(), blocking=False)
+    pending = snapshot.save(st.table(), path, blocking=False)
     with pytest.raises(TypeError, match="PendingSnapshot cannot be copied"):
         copy.copy(pending)
     pending.wait()
@@ -397,7 +397,7 @@ def test_one_that_is_pending_is_not_copied(path):
 
 def test_an_error_after_the_handle_was_dropped_warns(path):
     t = st.table()
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     with pytest.warns(RuntimeWarning, match="nobody waited for it: .*00000002"):
         pending = _pending_that_fails(path, t)
         thread = pending._thread
@@ -409,7 +409,7 @@ def test_an_error_after_the_handle_was_dropped_warns(path):
 def test_a_version_that_was_seen_stays(path, monkeypatch):
     t = st.table()
     st.fill(t, range(10))
-    snapshot.save(path, t)
+    snapshot.save(t, path)
     st.fill(t, [3], scale=2)
     sync = _files.sync
 
@@ -421,10 +421,10 @@ def test_a_version_that_was_seen_stays(path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(_files, "sync", fails_at_the_end)
         with pytest.raises(OSError, match="the disk is gone"):
-            snapshot.save(path, t, delta=True)
+            snapshot.save(t, path, delta=True)
     assert [info.version for info in snapshot.versions(path)] == [1, 2]
     # Its number is not reused, and no change is lost.
-    assert snapshot.save(path, t, delta=True).version == 3
+    assert snapshot.save(t, path, delta=True).version == 3
     assert restored(path, t) == st.content(t)
 
 
@@ -432,7 +432,7 @@ def test_a_new_working_directory_does_not_move_it(tmp_path, monkeypatch):
     t = st.table()
     st.fill(t, range(10))
     monkeypatch.chdir(tmp_path)
-    pending = snapshot.save("snapshots", t, blocking=False)
+    pending = snapshot.save(t, "snapshots", blocking=False)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     pending.wait(300)
@@ -448,14 +448,14 @@ def test_no_thread_to_be_had_leaves_nothing(path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fails)
         with pytest.raises(RuntimeError, match="can't start"):
-            snapshot.save(path, t, blocking=False)
+            snapshot.save(t, path, blocking=False)
     assert snapshot.versions(path) == []
-    snapshot.save(path, t)
+    snapshot.save(t, path)
 
 
 def test_a_step_without_end_is_refused(path):
     with pytest.raises(ValueError, match="`step` must be a 64-bit .* got inf"):
-        snapshot.save(path, st.table(), step=float("inf"))
+        snapshot.save(st.table(), path, step=float("inf"))
 
 
 def _pending_that_fails(path, t):
@@ -484,38 +484,38 @@ def go_on(monkeypatch):
 
 def test_two_at_once_are_refused(path, go_on):
     t, other = st.table("a"), st.table("b")
-    pending = snapshot.save(path, t, dense={"w": 1}, blocking=False)
+    pending = snapshot.save(t, path, dense={"w": 1}, blocking=False)
     try:
         with pytest.raises(
             snapshot.SnapshotError,
             match=f"LOCK: is held by process {os.getpid()}",
         ):
-            snapshot.save(path, other)
+            snapshot.save(other, path)
     finally:
         go_on.set()
     pending.wait()
-    snapshot.save(path, other)
+    snapshot.save(other, path)
 
 
 def test_one_table_in_two_folders_at_once_is_refused(path, go_on):
     t = st.table()
     st.fill(t, range(10))
-    pending = snapshot.save(path, t, dense={"w": 1}, blocking=False)
+    pending = snapshot.save(t, path, dense={"w": 1}, blocking=False)
     try:
         with pytest.raises(tf.errors.FailedPreconditionError):
-            snapshot.save(path + "2", t)
+            snapshot.save(t, path + "2")
         assert snapshot.versions(path + "2") == []
     finally:
         go_on.set()
     pending.wait()
-    assert snapshot.save(path + "2", t).rows == 10
+    assert snapshot.save(t, path + "2").rows == 10
 
 
 def test_id_tables_are_saved_completely(path):
     words = lodestar.lookup.IdTable(["a", "", "\u00e9"], name="words")
     numbers = lodestar.lookup.IdTable([7, -9], [3, 1], name="numbers")
     lookup = lodestar.layers.IdLookup(["x", "y"], name="lookup")
-    info = snapshot.save(path, [words, numbers, lookup])
+    info = snapshot.save([words, numbers, lookup], path)
     assert (info.kind, info.rows, info.step) == ("full", 0, 0)
     new = [
         lodestar.lookup.IdTable(["z"], name="words"),
@@ -524,27 +524,27 @@ def test_id_tables_are_saved_completely(path):
         ),
         lodestar.layers.IdLookup(name="lookup"),
     ]
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert report.restored == {"words": 3, "numbers": 2, "lookup": 2}
     for old, loaded in zip((words, numbers), new):
         for wanted, found in zip(old.export(), loaded.export()):
             assert wanted.numpy().tolist() == found.numpy().tolist()
     assert new[2].get_vocabulary() == ["[UNK]", "x", "y"]
     t = st.table()
-    info = snapshot.save(path, [t, words], delta=True)
+    info = snapshot.save([t, words], path, delta=True)
     assert info.kind == "full"
 
 
 def test_an_empty_vocabulary_does_not_replace_one(path):
     t = st.table()
     st.fill(t, [1])
-    snapshot.save(path, [t, lodestar.layers.IdLookup(name="lookup")])
+    snapshot.save([t, lodestar.layers.IdLookup(name="lookup")], path)
     new = st.table()
     lookup = lodestar.layers.IdLookup(["x"], name="lookup")
     with pytest.raises(
         snapshot.SnapshotError, match="'lookup' has no vocabulary in the snap"
     ):
-        snapshot.restore(path, [new, lookup])
+        snapshot.restore([new, lookup], path)
     assert int(new.size()) == 0 and lookup.get_vocabulary() == ["[UNK]", "x"]
 
 
@@ -554,7 +554,7 @@ def test_row_types(path, dtype, dim):
     t, by = st.table(dim=dim, dtype=dtype), st.optimizer("adam")
     for ids in ([1, 2, 3], [2, 3, 4]):
         st.train(t, st.numbers(*ids), by)
-        snapshot.save(path, t, delta=True)
+        snapshot.save(t, path, delta=True)
         assert restored(path, t) == st.content(t)
     snapshot.verify(path)
 
@@ -577,11 +577,11 @@ def test_policies(path, options):
         st.train(t, st.numbers(step, step + 1, step + 2, 100), by)
         if "eviction" in options:
             t.evict()
-        snapshot.save(path, t, delta=step > 0)
+        snapshot.save(t, path, delta=step > 0)
         states.append(st.content(t))
     for version, state in enumerate(states, 1):
         new = lodestar.EmbeddingVariable.from_config(t.get_config())
-        snapshot.restore(path, new, version=version)
+        snapshot.restore(new, path, version=version)
         assert st.content(new) == state
         # It resumes like the first one.
     other = st.optimizer()
@@ -619,7 +619,7 @@ def test_bad_arguments(path, options, message):
         snapshot.save(**{"path": path, "model": t, **options})
     assert snapshot.versions(path) == []
     # Nothing keeps the folder or the table alive.
-    assert snapshot.save(path, t).kind == "full"
+    assert snapshot.save(t, path).kind == "full"
 
 
 def test_inside_of_a_tf_function_is_refused(path):
@@ -627,14 +627,14 @@ def test_inside_of_a_tf_function_is_refused(path):
 
     @tf.function
     def f():
-        snapshot.save(path, t)
+        snapshot.save(t, path)
 
     with pytest.raises(RuntimeError, match="`snapshot.save` returns Python"):
         f()
 
 
 def test_a_given_step_is_kept(path):
-    info = snapshot.save(path, st.table(), step=np.int64(-7))
+    info = snapshot.save(st.table(), path, step=np.int64(-7))
     assert info.step == -7 and snapshot.versions(path)[0].step == -7
 
 
@@ -644,7 +644,7 @@ import lodestar
 import snapshot_tables as st
 t = st.table(dim=16)
 st.fill(t, range(100_000))
-lodestar.snapshot.save(sys.argv[1], t, blocking=False)
+lodestar.snapshot.save(t, sys.argv[1], blocking=False)
 """
 
 

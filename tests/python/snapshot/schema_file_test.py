@@ -41,9 +41,9 @@ def scores(model):
 
 def test_schema_is_in_every_version(path):
     model = model_of(SCHEMA)
-    snapshot.save(path, model)
+    snapshot.save(model, path)
     model.fit(IDS, np.ones([2, 1]), verbose=0)
-    second = snapshot.save(path, model, delta=True)
+    second = snapshot.save(model, path, delta=True)
     for version in (1, second.version):
         file = os.path.join(
             snapshot.versions(path)[version - 1].path, "schema.yaml"
@@ -54,7 +54,7 @@ def test_schema_is_in_every_version(path):
     newest = snapshot.versions(path)[-1]
     assert Schema.load(os.path.join(newest.path, "schema.yaml")) == SCHEMA
     restored = model_of(SCHEMA, seed=2)
-    snapshot.restore(path, restored)
+    snapshot.restore(restored, path)
     assert scores(restored) == scores(model)
 
 
@@ -72,10 +72,10 @@ def test_schema_is_in_every_version(path):
 def test_same_meaning_is_restored(path, other, turned):
     saved, here = (other, SCHEMA) if turned else (SCHEMA, other)
     model = model_of(saved)
-    snapshot.save(path, model)
+    snapshot.save(model, path)
     restored = model_of(here, seed=2)
     assert scores(restored) != scores(model)
-    snapshot.restore(path, restored)
+    snapshot.restore(restored, path)
     assert scores(restored) == scores(model)
 
 
@@ -95,24 +95,24 @@ def test_same_meaning_is_restored(path, other, turned):
     ],
 )
 def test_another_meaning_is_refused(path, other, message):
-    snapshot.save(path, model_of(SCHEMA))
+    snapshot.save(model_of(SCHEMA), path)
     model = model_of(other, seed=2)
     before = scores(model)
     with pytest.raises(SnapshotError, match=message):
-        snapshot.restore(path, model)
+        snapshot.restore(model, path)
     assert scores(model) == before
 
 
 def test_damaged_schema_is_found(path):
     model = model_of(SCHEMA)
-    info = snapshot.save(path, model)
+    info = snapshot.save(model, path)
     file = os.path.join(info.path, "schema.yaml")
     with open(file) as source:
         text = source.read()
     with open(file, "w") as target:
         target.write(text.replace("item", "tiem"))
     with pytest.raises(snapshot.CorruptSnapshotError, match=r"schema\.yaml"):
-        snapshot.restore(path, model)
+        snapshot.restore(model, path)
 
 
 @pytest.mark.parametrize("encoding", ["hash", "int"])
@@ -120,7 +120,7 @@ def test_served_model_accepts_snapshots_of_its_schema(path, tmp_path, encoding):
     export = str(tmp_path / "served")
     lodestar.export.save(model_of(SCHEMA), export)
     schema = Schema([Column.sparse("item", encoding=encoding)])
-    snapshot.save(path, model_of(schema, seed=2))
+    snapshot.save(model_of(schema, seed=2), path)
     if encoding == "int":
         with pytest.raises(
             SnapshotError,

@@ -47,13 +47,13 @@ def content(t):
             if tensor.dtype == tf.string
             else tensor.numpy().tobytes(),
         )
-        for name, tensor in t.export_all().items()
+        for name, tensor in t._export_all().items()
     }
 
 
 def dense(path, version=None):
     """The arrays that `save` took as `dense`."""
-    return snapshot.restore(path, {}, version=version, on_extra="ignore").dense
+    return snapshot.restore({}, path, version=version, on_extra="ignore").dense
 
 
 def rows_of(t):
@@ -75,7 +75,7 @@ def fill(t, ids, scale=1.0):
     """Assigns rows that identify their ids."""
     ids = np.asarray(ids, np.int64)
     values = scale * (ids[:, None] + np.arange(t.output_dim) / 8)
-    t.insert_or_assign(ids, values.astype(t.row_dtype.as_numpy_dtype))
+    t.insert_or_assign(ids, values.astype(t._row_dtype.as_numpy_dtype))
 
 
 class _Died(BaseException):

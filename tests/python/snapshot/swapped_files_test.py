@@ -40,10 +40,10 @@ def path(tmp_path):
         st.fill(a, range(20), scale=day)
         st.fill(b, range(20), scale=-day)
         words = lodestar.lookup.IdTable(["x", f"{day}"], name="words")
-        snapshot.save(path, [a, b, words], dense={"w": np.arange(day, day + 4)})
+        snapshot.save([a, b, words], path, dense={"w": np.arange(day, day + 4)})
     st.fill(a, [1], scale=9)
     st.fill(b, [1], scale=8)
-    snapshot.save(path, [a, b, words], delta=True, dense={"w": np.arange(4)})
+    snapshot.save([a, b, words], path, delta=True, dense={"w": np.arange(4)})
     return path
 
 
@@ -61,7 +61,7 @@ def refused(path, message, version=None):
     st.fill(new[0], [77])
     before = [st.content(t) for t in new[:2]]
     for read in (
-        lambda: snapshot.restore(path, new, version=version, on_extra="ignore"),
+        lambda: snapshot.restore(new, path, version=version, on_extra="ignore"),
         lambda: snapshot.verify(path, version),
     ):
         with pytest.raises(snapshot.CorruptSnapshotError, match=message):
@@ -118,7 +118,7 @@ def test_files_of_two_folders(path, tmp_path):
     new = tables()
     st.fill(new[0], range(20), scale=5)
     st.fill(new[1], range(20), scale=5)
-    snapshot.save(other, new)
+    snapshot.save(new, other)
     shutil.copy(f"{other}/00000001/table-00000", f"{path}/00000001")
     refused(path, "'a' of version 1 of mark .* instead of 'a' of version 1", 1)
 
@@ -131,7 +131,7 @@ def test_a_copied_folder_and_a_compacted_one_are_valid(path, tmp_path):
     states = []
     for folder in (path, copy):
         new = tables()
-        snapshot.restore(folder, new)
+        snapshot.restore(new, folder)
         states.append([st.content(t) for t in new[:2]])
         assert int(new[2].lookup(tf.constant("3"))) == 1
         assert st.dense(folder)["w"].tolist() == [0, 1, 2, 3]
@@ -144,7 +144,7 @@ def test_a_copied_folder_and_a_compacted_one_are_valid(path, tmp_path):
             snapshot.verify(copy)
     # Training resumes from the complete version.
     st.fill(new[0], [5], scale=3)
-    assert snapshot.save(path, new, delta=True).kind == "full"
+    assert snapshot.save(new, path, delta=True).kind == "full"
 
 
 def golden(tmp_path):
@@ -162,7 +162,7 @@ def golden_tables():
 
 
 def holds(path, new, changes=None):
-    report = snapshot.restore(path, new)
+    report = snapshot.restore(new, path)
     assert (report.step, report.metadata) == (20, {"day": 2})
     for t in new[:2]:
         assert st.rows_of(t) == _VALUES[t.name] | (changes or {}).get(
@@ -180,8 +180,8 @@ def test_a_golden_folder(tmp_path):
     # Deltas extend it.
     st.fill(new[0], [3], scale=4)
     info = snapshot.save(
-        path,
         new,
+        path,
         delta=True,
         dense={"w": np.arange(3) + 1},
         metadata={"day": 2},
@@ -207,4 +207,4 @@ def test_a_file_without_a_label_is_refused(tmp_path):
     with pytest.raises(
         snapshot.CorruptSnapshotError, match="blobs: .*without a label"
     ):
-        snapshot.restore(path, golden_tables())
+        snapshot.restore(golden_tables(), path)

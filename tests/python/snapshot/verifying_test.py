@@ -20,10 +20,10 @@ def path(tmp_path):
     t, other = st.table(), st.table("other")
     st.fill(t, range(40))
     st.fill(other, range(3))
-    snapshot.save(path, [t, other], dense={"w": np.arange(5)})
+    snapshot.save([t, other], path, dense={"w": np.arange(5)})
     st.fill(t, [1, 50], scale=2)
     t.remove([2])
-    snapshot.save(path, [t, other], delta=True, dense={"w": np.arange(6)})
+    snapshot.save([t, other], path, delta=True, dense={"w": np.arange(6)})
     return path
 
 

@@ -146,7 +146,7 @@ def training_goes_on_from_a_snapshot(folder):
     assert history["AUC"][-1] > 0.9
     assert ours.optimizer.iterations.numpy() == 24 * (first + 3)
     alone = click_model(contextlib.nullcontext())
-    lodestar.snapshot.restore(folder, alone)
+    lodestar.snapshot.restore(alone, folder)
     here = alone.get_layer("items").table.export()
     np.testing.assert_array_equal(table.export().ids, here.ids)
     np.testing.assert_array_equal(table.export().rows, here.rows)

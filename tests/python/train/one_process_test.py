@@ -46,7 +46,7 @@ def make_model(kind=keras.Model, **options):
 def state(model):
     """Returns all weights, for bitwise comparison."""
     variables = [*model.variables, *model.optimizer.variables]
-    table = model.get_layer("e").table.export_all()
+    table = model.get_layer("e").table._export_all()
     del table["counters"]
     return [v.numpy().tobytes() for v in variables if as_table(v) is None] + [
         repr(np.asarray(v.numpy()).tolist()) for v in table.values()

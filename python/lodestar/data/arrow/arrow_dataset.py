@@ -44,7 +44,7 @@ def arrow_dataset(
         batch_size=read.batch_size,
         drop_remainder=read.drop_remainder,
         ahead=read.num_parallel_files,
-        window=read.shuffle_rows,
+        window=read.shuffle,
         shard=(shard[0], shard[1]),
         skip=skip,
         na_values=na_values,

@@ -86,7 +86,7 @@ FORMATS: dict[str, Format] = {
             (".norm", ".data"),
             NormWriter,
             dataset=NormDataset,
-            reads=("key_type",),
+            reads=("key_type", "check"),
             writes=("key_type", "check"),
             listed=True,
         ),

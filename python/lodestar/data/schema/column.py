@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from lodestar._checks import is_number
+from lodestar._reprs import short_repr
 
 # The limit of tf.one_hot on the number of values per example.
 _MAX_VALUES = 2**31 - 1
@@ -48,7 +49,7 @@ class ColumnArguments(TypedDict, total=False):
     why: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Column:
     """One column of training data: its type, and how to read its values.
 
@@ -123,6 +124,9 @@ class Column:
     optional: bool = False
     depth: int = 1
     why: str = dataclasses.field(default="declared", compare=False)
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -18,7 +18,7 @@ class EmbeddingTable(tf.Module):
     def __init__(self, table: EmbeddingVariable, index: str, dtype: str | None):
         super().__init__()
         what = f"the table {table.name!r}"
-        content = table.export_all(with_rows=False)
+        content = table._export_all(with_rows=False)
         ids = content["ids"]
 
         def read(begin: int, end: int) -> tf.Tensor:
@@ -26,12 +26,16 @@ class EmbeddingTable(tf.Module):
             return rows
 
         self._dim = table.output_dim
-        self._dtype = table.row_dtype
+        self._dtype = table._row_dtype
         self._index = IdIndex(ids, index)
         self._rows = StoredRows(
-            read, (ids.shape[0], table.output_dim), table.row_dtype, dtype, what
+            read,
+            (ids.shape[0], table.output_dim),
+            table._row_dtype,
+            dtype,
+            what,
         )
-        _, self._missing_row, self._missing = table.collection_inputs()
+        _, self._missing_row, self._missing = table._collection_inputs()
         # Only for the respective values of `missing`.
         self._shared: Any = None
         self._initial: Any = None
@@ -40,7 +44,7 @@ class EmbeddingTable(tf.Module):
             self._shared = StoredRows(
                 lambda begin, end: shared[begin:end],
                 tuple(shared.shape),
-                table.row_dtype,
+                table._row_dtype,
                 dtype,
                 what,
             )

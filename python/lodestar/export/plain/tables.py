@@ -42,7 +42,7 @@ class PlainTables:
 
     def _of(self, handle: tf.Tensor) -> EmbeddingTable:
         for name, table in self._tables.items():
-            if any(part.resource_handle is handle for part in table.parts):
+            if any(part.resource_handle is handle for part in table._parts):
                 return self.modules[name]
         raise ValueError(
             "The model reads a table that is not an attribute of a layer. Make "
@@ -117,8 +117,8 @@ def _inputs_of(
     table: EmbeddingVariable,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, str]:
     """Returns the inputs of a lookup in a table without `devices`."""
-    hook, missing_row, missing = table.collection_inputs()
-    return table.parts[0].resource_handle, hook, missing_row, missing
+    hook, missing_row, missing = table._collection_inputs()
+    return table._parts[0].resource_handle, hook, missing_row, missing
 
 
 def _cut(feature: FeatureAttrs, batch: FeatureInputs) -> FeatureInputs:

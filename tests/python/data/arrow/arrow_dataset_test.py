@@ -19,7 +19,7 @@ SUFFIXES = ["parquet", "arrow", "arrows", "csv", "jsonl"]
 def test_elements_are_those_of_a_table(tmp_path, suffix):
     data = table(0, 40)
     path = write(tmp_path / f"a.{suffix}", data)
-    options = {"shuffle_rows": 6, "seed": 3, "repeat": 2}
+    options = {"shuffle": 6, "seed": 3, "repeat": 2}
     wanted = open_dataset(data, SPEC, 8, **options)
     found = open_dataset(path, SPEC, 8, **options)
     assert found.element_spec == wanted.element_spec
@@ -120,14 +120,14 @@ def test_model_fit_knows_the_steps_of_an_epoch():
     )
     seen = []
     # A model that is built on the schema's inputs can replace the schema.
-    dataset = open_dataset(table(0, 20), model, 8, shuffle_rows=20)
+    dataset = open_dataset(table(0, 20), model, 8, shuffle=20)
     assert sorted(sum(read(dataset), [])) == list(range(20))
     history = model.fit(dataset, epochs=2, verbose=0, callbacks=[steps])
     assert seen == [3]
     assert np.isfinite(history.history["loss"]).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle_rows": 3}, {"split": 0.5}])
+@pytest.mark.parametrize("options", [{}, {"shuffle": 3}, {"split": 0.5}])
 def test_rows_of_text_that_cannot_be_parsed_are_omitted(tmp_path, options):
     path = tmp_path / "in.csv"
     path.write_text('label,a\n1,2\n3,4\n0\n0,"5\n"\n1,6,7\n')

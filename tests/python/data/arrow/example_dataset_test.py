@@ -155,7 +155,7 @@ def test_bad_records_before_string_features_are_known(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"drop_remainder": True}])
 @pytest.mark.parametrize(
-    "order", [{}, {"shuffle_rows": 9}, {"shuffle_files": True}, {"repeat": 2}]
+    "order", [{}, {"shuffle": 9}, {"shuffle_files": True}, {"repeat": 2}]
 )
 def test_the_number_of_batches_is_known(tmp_path, options, order):
     files = [write(tmp_path / f"{i}.tfrecord", 7 + i) for i in range(2)]
@@ -190,7 +190,7 @@ def test_orders(tmp_path):
     files = [write(tmp_path / f"{i}.tfrecord") for i in range(2)]
     assert order(open_examples(files, SPEC, 8)) == 2 * list(range(ROWS))
     for options in (
-        {"shuffle_rows": 20, "seed": 1},
+        {"shuffle": 20, "seed": 1},
         {"deterministic": False},
     ):
         found = order(open_examples(files, SPEC, 8, **options))
@@ -204,14 +204,14 @@ def test_orders(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
-@pytest.mark.parametrize("shuffle_rows", [0, 20])
-def test_a_saved_iterator_resumes(tmp_path, monkeypatch, name, shuffle_rows):
+@pytest.mark.parametrize("shuffle", [0, 20])
+def test_a_saved_iterator_resumes(tmp_path, monkeypatch, name, shuffle):
     monkeypatch.setattr(example_source, "_BLOCK_BYTES", 1)
     rows = 8000  # several blocks
     path = write(tmp_path / name, rows)
 
     def opened():
-        options = {"shuffle_rows": shuffle_rows, "seed": 1}
+        options = {"shuffle": shuffle, "seed": 1}
         return iter(open_examples(path, SPEC, 500, **options))
 
     iterator = opened()
@@ -222,7 +222,7 @@ def test_a_saved_iterator_resumes(tmp_path, monkeypatch, name, shuffle_rows):
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert order(again) == rest
     assert sorted(first + rest) == list(range(rows))
-    assert (first + rest != list(range(rows))) == bool(shuffle_rows)
+    assert (first + rest != list(range(rows))) == bool(shuffle)
 
 
 def test_a_split_holds_rows_out(tmp_path):

@@ -154,15 +154,15 @@ SCHEMA = Schema(
 )
 
 
-@pytest.mark.parametrize("shuffle_rows", [0, 3])
-def test_values_are_those_of_parquet(tmp_path, shuffle_rows):
+@pytest.mark.parametrize("shuffle", [0, 3])
+def test_values_are_those_of_parquet(tmp_path, shuffle):
     rows = [dict(zip(VALUES, row)) for row in zip(*VALUES.values())]
     example = records(
         tmp_path / "a.tfrecord",
         *({k: v for k, v in row.items() if v is not None} for row in rows),
     )
     pq.write_table(pa.table(VALUES), tmp_path / "a.parquet")
-    options = {"shuffle_rows": shuffle_rows, "seed": 1, "as_columns": True}
+    options = {"shuffle": shuffle, "seed": 1, "as_columns": True}
     (found,), (wanted,) = (
         open_dataset(path, SCHEMA, 4, **options)
         for path in (example, tmp_path / "a.parquet")

@@ -52,7 +52,7 @@ def test_files_whose_types_differ_have_the_same_ids(tmp_path):
     for suffix in (".parquet", ".arrow"):
         of_format = [path for path in paths if path.suffix == suffix]
         assert ids(of_format) == [[7], [8], []] * len(of_format)
-        shuffled = ids(of_format, shuffle_rows=5, num_parallel_files=3)
+        shuffled = ids(of_format, shuffle=5, num_parallel_files=3)
         assert sorted(shuffled) == [[]] * 4 + [[7]] * 4 + [[8]] * 4
 
 
@@ -284,7 +284,7 @@ def test_a_split(tmp_path, monkeypatch, suffix):
     assert rest == sorted(rest) and held == sorted(held)
     assert split(seed=0) == [rest, held]
     assert split(seed=1)[1] != held
-    shuffled = split(shuffle_rows=50, seed=0)
+    shuffled = split(shuffle=50, seed=0)
     assert [sorted(part) for part in shuffled] == [rest, held]
     assert shuffled != [rest, held]
 

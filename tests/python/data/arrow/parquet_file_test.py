@@ -257,7 +257,7 @@ def test_a_bad_row_is_named(bad_row):
 
 def test_a_bad_row_is_skipped(bad_row):
     path, column, message, _ = bad_row
-    for options in ({}, {"shuffle_rows": 7}):
+    for options in ({}, {"shuffle": 7}):
         skipped = SkippedRecords()
         dataset = open_dataset(
             path, [column], 1, on_error="skip", skipped=skipped, **options

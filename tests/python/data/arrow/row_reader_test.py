@@ -63,14 +63,14 @@ def test_batches_of_a_table(groups):
         ({}, 7),
         ({"drop_remainder": True}, 6),
         ({"repeat": 3}, 21),
-        ({"repeat": 2, "shuffle_rows": 7}, 14),
-        ({"repeat": 2, "shuffle_rows": 7, "drop_remainder": True}, 12),
+        ({"repeat": 2, "shuffle": 7}, 14),
+        ({"repeat": 2, "shuffle": 7, "drop_remainder": True}, 12),
         ({"shuffle_files": True, "drop_remainder": True}, 6),
         ({"shuffle_files": True, "shard": (2, 1), "repeat": 3}, None),
-        ({"shuffle_rows": 7, "shard": (7, 3)}, 1),
+        ({"shuffle": 7, "shard": (7, 3)}, 1),
         ({"repeat": None}, tf.data.INFINITE_CARDINALITY),
         (
-            {"repeat": None, "shuffle_rows": 5},
+            {"repeat": None, "shuffle": 5},
             tf.data.INFINITE_CARDINALITY,
         ),
         ({"on_error": "skip"}, tf.data.UNKNOWN_CARDINALITY),
@@ -108,9 +108,7 @@ def test_repeat(files):
 def test_shuffled_rows(files, window):
     def run(seed):
         return read(
-            open_dataset(
-                files, SPEC, 50, shuffle_rows=window, seed=seed, repeat=2
-            )
+            open_dataset(files, SPEC, 50, shuffle=window, seed=seed, repeat=2)
         )
 
     first, second = run(1)
@@ -125,9 +123,7 @@ def test_shuffled_rows(files, window):
 
 def test_a_window_of_all_rows_shuffles_them_all():
     data = pa.table({"i": pa.array(range(300), pa.int64())})
-    dataset = open_dataset(
-        data, [Column.sparse("i")], 300, shuffle_rows=300, seed=1
-    )
+    dataset = open_dataset(data, [Column.sparse("i")], 300, shuffle=300, seed=1)
     orders = [
         tuple(x["i"].values.numpy().tolist()) for _ in range(2) for x in dataset
     ]
@@ -141,7 +137,7 @@ def test_a_window_of_all_rows_shuffles_them_all():
 
 @one_kind
 def test_each_iteration_is_shuffled_differently(files):
-    dataset = open_dataset(files, SPEC, 50, shuffle_rows=50, seed=1)
+    dataset = open_dataset(files, SPEC, 50, shuffle=50, seed=1)
     assert read(dataset) != read(dataset)
 
 
@@ -164,7 +160,7 @@ def test_shards_share_the_rows(files, num, window):
     found = []
     for index in range(num):
         dataset = open_dataset(
-            files, SPEC, 4, shard=(num, index), shuffle_rows=window
+            files, SPEC, 4, shard=(num, index), shuffle=window
         )
         rows = sum(read(dataset), [])
         if num > len(files):
@@ -184,7 +180,7 @@ def test_shards_of_a_table(groups):
 
 OPTIONS = [
     {},
-    {"shuffle_rows": 11, "seed": 5, "repeat": 2},
+    {"shuffle": 11, "seed": 5, "repeat": 2},
     {"shuffle_files": True, "seed": 5, "repeat": 2},
     {"on_error": "skip"},
     {"drop_remainder": True},
@@ -218,7 +214,7 @@ def check_resume(tmp_path, files, taken, options):
 
 
 def test_a_saved_iterator_of_a_table_resumes(tmp_path, groups):
-    check_resume(tmp_path, groups, 3, {"shuffle_rows": 7, "seed": 1})
+    check_resume(tmp_path, groups, 3, {"shuffle": 7, "seed": 1})
 
 
 RESUME = """
@@ -226,7 +222,7 @@ import sys
 import tensorflow as tf
 from lodestar.data import open_dataset, Schema
 
-dataset = open_dataset(sys.argv[1:5], sys.argv[5], 8, shuffle_rows=20, seed=2)
+dataset = open_dataset(sys.argv[1:5], sys.argv[5], 8, shuffle=20, seed=2)
 iterator = iter(dataset)
 tf.train.Checkpoint(iterator=iterator).restore(sys.argv[6]).assert_consumed()
 print([x["n"].numpy()[:, 0].tolist() for x, _ in iterator])
@@ -237,7 +233,7 @@ print([x["n"].numpy()[:, 0].tolist() for x, _ in iterator])
 def test_another_process_resumes_at_the_next_row(tmp_path, files):
     schema = tmp_path / "schema.yaml"
     SPEC.save(schema)
-    dataset = open_dataset(files, SPEC, 8, shuffle_rows=20, seed=2)
+    dataset = open_dataset(files, SPEC, 8, shuffle=20, seed=2)
     iterator = iter(dataset)
     next(iterator)
     path = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
@@ -310,7 +306,7 @@ def test_no_rows(tmp_path, name):
     path = write(tmp_path / name, table(0, 0))
     for data in (path, [path, path], table(0, 0)):
         assert list(open_dataset(data, SPEC, 8)) == []
-    endless = open_dataset(path, SPEC, 8, shuffle_rows=5, repeat=None)
+    endless = open_dataset(path, SPEC, 8, shuffle=5, repeat=None)
     assert list(endless) == []
 
 
@@ -360,7 +356,7 @@ def test_bad_rows_are_skipped_in_windows():
     schema = [Column.label("label"), Column.one_hot("day", 7)]
     skipped = SkippedRecords()
     dataset = open_dataset(
-        data, schema, 4, on_error="skip", skipped=skipped, shuffle_rows=3
+        data, schema, 4, on_error="skip", skipped=skipped, shuffle=3
     )
     assert sum(len(label) for _, label in dataset) == 7
     assert skipped.messages == [
