@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lodestar import _text_proto as text_proto
+from lodestar._checks import did_you_mean
 from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
@@ -123,6 +124,7 @@ class DataFeedDesc:
             raise ValueError(
                 f"`labels` has {next(iter(found))!r}, which is not a column; the "
                 f"columns are {', '.join(dtypes)}."
+                f"{did_you_mean(next(iter(found)), dtypes)}"
             )
         return cls(Schema(columns), batch_size, _command(message.pipe_command))
 
