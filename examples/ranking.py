@@ -57,7 +57,7 @@ print(schema)
 inputs = schema.inputs()
 words = [column.name for column in schema.sparse]
 rows = lodestar.layers.EmbeddingCollection(
-    {name: lodestar.Feature(output_dim=8, combiner="mean") for name in words}
+    {name: lodestar.Feature(8, combiner="mean") for name in words}
 )({name: inputs[name] for name in words})
 numbers = [inputs[name] for name in inputs if name not in words]
 scaled = keras.layers.BatchNormalization(momentum=0.9)(

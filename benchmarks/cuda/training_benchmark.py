@@ -134,10 +134,7 @@ def click(args, device):
             name: keras.Input((1,), dtype="int64", name=name) for name in names
         }
         collection = lodestar.layers.EmbeddingCollection(
-            {
-                name: lodestar.Feature(output_dim=dim, combiner="sum")
-                for name in names
-            },
+            {name: lodestar.Feature(dim, combiner="sum") for name in names},
             devices=[device],
         )
         pooled = collection(inputs)

@@ -7,6 +7,7 @@ import keras
 import pytest
 
 import lodestar
+from lodestar._checks import did_you_mean
 
 _MODULES = [
     lodestar,
@@ -216,3 +217,27 @@ def test_the_repr_of_a_schedule():
     assert repr(lodestar.optimizers.Adagrad(schedule)).startswith(
         "Adagrad(learning_rate=ExponentialDecay(initial_learning_rate=0.1, "
     )
+
+
+@pytest.mark.parametrize(
+    "value, known, text",
+    [
+        ("maen", ("sum", "mean"), " Did you mean 'mean'?"),
+        ("ADAMM", ("Adam", "SGD"), " Did you mean 'Adam'?"),
+        ("xyz", ("sum", "mean"), ""),
+        (3, ("sum",), ""),
+        ("a", (), ""),
+    ],
+)
+def test_did_you_mean(value, known, text):
+    assert did_you_mean(value, known) == text
+
+
+def test_misspelled_names_of_features():
+    layer = lodestar.layers.EmbeddingCollection
+    with pytest.raises(ValueError, match="Did you mean 'user'"):
+        layer({"user": 4}, devices=["/CPU:0"], plan={"usr": "/CPU:0"})
+    with pytest.raises(ValueError, match="Did you mean 'uniform'"):
+        lodestar.EmbeddingVariable(4, embeddings_initializer="unifrm")
+    with pytest.raises(ValueError, match="Did you mean 'Adagrad'"):
+        lodestar.EmbeddingVariable(4, optimizer="adagrd")

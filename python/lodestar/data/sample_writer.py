@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_unmasked
+from lodestar._checks import check_unmasked, did_you_mean
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
@@ -230,7 +230,8 @@ class SampleWriter(abc.ABC):
                 raise ValueError(
                     f"{self._path}: sample {self._num_samples + 1}: unknown "
                     f"slot {name!r}; the slots are "
-                    f"{', '.join(self._spec.names())}"
+                    f"{', '.join(self._spec.names())}."
+                    f"{did_you_mean(name, self._spec.names())}"
                 )
 
     def _check_weights(self, columns: list[ColumnValues]) -> None:

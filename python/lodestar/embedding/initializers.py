@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import keras
 
-from lodestar._checks import check_integer
+from lodestar._checks import check_integer, did_you_mean
 from lodestar._typing import Configurable
 from lodestar.ops.id_hash import stable_hash
 
@@ -29,6 +29,9 @@ _KERAS_NAMES = {
     "uniform": "random_uniform",
     "normal": "random_normal",
 }
+
+
+_NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal")
 
 
 # A Keras initializer, its name or its config.
@@ -143,5 +146,5 @@ def _scalar(value: Any, name: str, initializer: Any) -> float:
 def _unsupported(initializer: Any) -> ValueError:
     return ValueError(
         f"`embeddings_initializer`={initializer!r} is not supported. Use "
-        f"{_SUPPORTED}."
+        f"{_SUPPORTED}.{did_you_mean(initializer, _NAMES)}"
     )

@@ -19,6 +19,7 @@ from lodestar._typing import AnyTensor, Combiner
 from lodestar.embedding.policies import SharedRows, serialize
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
+from lodestar.ops.compile_line import NAMES
 from lodestar.ops.embedding_collection_ops import FeatureAttrs
 
 _NUM_SHARDS = "LODESTAR_NUM_SHARDS"
@@ -279,4 +280,7 @@ def get_optimizer(name: str, value: Any) -> keras.optimizers.Optimizer:
     try:
         return keras.optimizers.get(value)
     except ValueError as error:
-        raise ValueError(f"{text}: {error}") from error
+        near = did_you_mean(value, (*NAMES, "RowWiseAdagrad"))
+        raise ValueError(
+            f"{text}.{near}" if near else f"{text}: {error}"
+        ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_model_first, is_number
+from lodestar._checks import check_model_first, did_you_mean, is_number
 from lodestar._typing import Model, StrPath
 from lodestar.export import (
     batches,
@@ -111,6 +111,7 @@ def verify(
         if name not in wanted:
             raise ValueError(
                 f"`outputs` has {name!r}, but the model has {sorted(wanted)}."
+                f"{did_you_mean(name, wanted)}"
             )
     loaded = tf.saved_model.load(path)
     checked = []

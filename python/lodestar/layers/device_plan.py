@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lodestar._checks import did_you_mean
 from lodestar.embedding.devices import check_devices
 from lodestar.layers.feature import Feature, to_features
 
@@ -71,7 +72,7 @@ def _decided(
         if name not in features:
             raise ValueError(
                 f"`plan` has the unknown feature {name!r}; the features are "
-                f"{sorted(features)}."
+                f"{sorted(features)}.{did_you_mean(name, features)}"
             )
         feature = features[name]
         if feature.table is not None or feature.devices is not None:

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._arguments import explained
+from lodestar._checks import did_you_mean
 from lodestar._typing import DTypePolicy
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import (
@@ -57,7 +58,7 @@ class EmbeddingCollection(TableLayer):
     >>> embed = lodestar.layers.EmbeddingCollection({
     ...     "viewer": lodestar.Feature(user),
     ...     "friends": lodestar.Feature(user, combiner="mean"),
-    ...     "items": lodestar.Feature(output_dim=16, combiner="sum"),
+    ...     "items": lodestar.Feature(16, combiner="sum"),
     ... })
 
     Tables may differ in dimension and dtype, and features of one table in their
@@ -161,9 +162,9 @@ class EmbeddingCollection(TableLayer):
         """Assigns features to devices as the layer does, without creating it.
 
         >>> plan = lodestar.layers.EmbeddingCollection.plan_devices(
-        ...     {"user": lodestar.Feature(output_dim=64, expected_rows=10**9),
-        ...      "item": lodestar.Feature(output_dim=64, expected_rows=10**6),
-        ...      "word": lodestar.Feature(output_dim=16, expected_rows=10**6)},
+        ...     {"user": lodestar.Feature(64, expected_rows=10**9),
+        ...      "item": lodestar.Feature(64, expected_rows=10**6),
+        ...      "word": lodestar.Feature(16, expected_rows=10**6)},
         ...     ["/CPU:0", "/CPU:1"])
         >>> plan["user"]
         ('/device:CPU:0', '/device:CPU:1')
@@ -344,7 +345,7 @@ class EmbeddingCollection(TableLayer):
             if name not in features:
                 raise ValueError(
                     f"`weights` has the unknown feature {name!r}; the features "
-                    f"are {sorted(features)}."
+                    f"are {sorted(features)}.{did_you_mean(name, features)}"
                 )
             combiner = features[name].combiner
             if combiner not in embedding_ops.WEIGHTED_COMBINERS:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lodestar import _text_proto as text_proto
+from lodestar._checks import did_you_mean
 from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
@@ -141,6 +142,7 @@ class DataFeedDesc:
                 raise ValueError(
                     f"`{name}` has {next(iter(left))!r}, which is not a column; "
                     f"the columns are {', '.join(dtypes)}."
+                    f"{did_you_mean(next(iter(left)), dtypes)}"
                 )
         command = _command(message.pipe_command)
         return cls(Schema(columns), batch_size, command, threads)

@@ -4,7 +4,7 @@ from typing import Any, Literal, get_args, overload
 
 import tensorflow as tf
 
-from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of
+from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, did_you_mean
 from lodestar._typing import Combiner, TensorLike
 from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
@@ -27,7 +27,7 @@ def check_combiner(combiner: str) -> None:
     if combiner not in _COMBINERS:
         raise ValueError(
             f"`combiner` must be one of {', '.join(_COMBINERS)}, got "
-            f"{combiner!r}."
+            f"{combiner!r}.{did_you_mean(combiner, _COMBINERS)}"
         )
 
 

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from lodestar import _command_line
+from lodestar._checks import did_you_mean
 from lodestar._commands.snapshot import SNAPSHOT
 from lodestar.snapshot import compaction, copying, info, records, verifying
 from lodestar.snapshot.errors import SnapshotError, listed
@@ -109,10 +110,11 @@ def _inspect(
     if table is not None:
         tables = [t for t in tables if t.name == table]
         if not tables:
+            names = [t.name for t in chain[-1].saved_tables()]
             raise SnapshotError(
                 f"{folder.version_path(chain[-1].version)}: has no table "
                 f"{table!r}; it has "
-                f"{listed(t.name for t in chain[-1].saved_tables())}"
+                f"{listed(names)}.{did_you_mean(table, names)}"
             )
     if diff is not None:
         yield from _diff_lines(folder, chain, tables, diff)

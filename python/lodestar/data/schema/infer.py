@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lodestar._checks import check_texts
+from lodestar._checks import check_texts, did_you_mean
 from lodestar._errors import DataError, UnclearColumnsError
 from lodestar.data.schema.arrow_types import (
     as_text,
@@ -268,7 +268,8 @@ def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
         if name not in names:
             raise DataError(
                 f"{where}: has no column {name!r}; its columns are "
-                f"{', '.join(names[:50]) or 'none'}"
+                f"{', '.join(names[:50]) or 'none'}."
+                f"{did_you_mean(name, names)}"
             )
         if given.count(name) > 1:
             places = [f"`{option}`" for option in wanted.options_of(name)]

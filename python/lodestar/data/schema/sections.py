@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from lodestar._checks import did_you_mean
 from lodestar.data.schema.column import Column, Kind
 
 _SECTIONS = (
@@ -122,7 +123,7 @@ def checked_text(text: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _TEXT_TYPES:
             raise ValueError(
                 f"`text`: unknown option {name!r}; the options are "
-                f"{', '.join(_TEXT_TYPES)}."
+                f"{', '.join(_TEXT_TYPES)}.{did_you_mean(name, _TEXT_TYPES)}"
             )
         if isinstance(value, tuple):
             value = list(value)
@@ -271,7 +272,8 @@ def _check_keys(
     for key in content:
         if key not in allowed:
             raise ValueError(
-                f"{where}unknown key {key!r}; the keys are {', '.join(allowed)}"
+                f"{where}unknown key {key!r}; the keys are "
+                f"{', '.join(allowed)}.{did_you_mean(key, allowed)}"
             )
 
 
