@@ -1,7 +1,8 @@
 """Checks and conversions of arguments."""
 
+import difflib
 import numbers
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,12 @@ def is_integer(value: Any) -> bool:
 def is_number(value: Any) -> bool:
     """Whether `value` is a real number of Python or NumPy, but not a bool."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a question with the name in `known` closest to `name`, or ""."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:

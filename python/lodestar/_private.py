@@ -10,10 +10,12 @@ import importlib
 import types
 import weakref
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
+
+_T = TypeVar("_T")
 
 
 @functools.cache
@@ -133,6 +135,21 @@ class Saved:
     @tf.autograph.experimental.do_not_convert
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
         self._capture_for_checkpoint(object_map)
+
+
+def saved_class(cls: type[_T]) -> type[_T]:
+    """Makes objects of `cls` in a SavedModel load as such, without arguments.
+
+    No public name registers a class. Where it is not registered, TensorFlow loads an
+    object of its own with the same functions.
+    """
+    module = _module("tensorflow.python.saved_model.registration")
+    register = getattr(module, "register_serializable", None)
+    if register is not None:
+        # After a reload of the package, the name is taken.
+        with contextlib.suppress(ValueError):
+            register(package="lodestar")(cls)
+    return cls
 
 
 def _in_save_context() -> bool | None:

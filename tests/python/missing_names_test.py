@@ -218,6 +218,13 @@ def copies_of_weights():
         trained().get_weights()
 
 
+def register_class():
+    class Registered(tf.Module):
+        pass
+
+    assert _private.saved_class(Registered) is Registered
+
+
 def load_ops():
     ops = _library.load(_library.path)
     assert ops.lodestar_library_version().dtype == tf.string
@@ -291,6 +298,8 @@ WITHOUT = {
     "stack": GRAPHS,
     "tensorflow.python.saved_model.save_context": SAVE_CONTEXT,
     "in_save_context": SAVE_CONTEXT,
+    "tensorflow.python.saved_model.registration": ([register_class], {}),
+    "register_serializable": ([register_class], {}),
     "tensorflow.python.client.pywrap_tf_session": OPS,
     "tensorflow.python.framework._pywrap_python_op_gen": OPS,
     "TF_LoadLibrary": OPS,
