@@ -14,6 +14,25 @@ class DataError(ValueError):
     """Bad input data or output path; the message is one line that names it."""
 
 
+class NamedFile(OSError):
+    """An error of the system whose text begins with the path."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class FileError(NamedFile, DataError):
+    """A file that the system cannot read, with its `errno` and `filename`."""
+
+
+class MissingFileError(FileNotFoundError, FileError):
+    """A file or folder that does not exist."""
+
+
+class DeniedFileError(PermissionError, FileError):
+    """A file or folder without permission to read it."""
+
+
 class UnclearColumnsError(DataError):
     """The first rows leave several meanings for columns.
 
@@ -65,16 +84,42 @@ _ASSERTION = re.compile(r"assertion failed: \[(.*)\]")
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
 
+_NUMBERS: dict[type[BaseException], int] = {
+    tf.errors.NotFoundError: errno.ENOENT,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+}
+
+
+def file_error(
+    path: str, number: int = errno.ENOENT, reason: str | None = None
+) -> FileError:
+    """Returns the error of the system for a file, by default a missing one."""
+    cls = FileError
+    if number == errno.ENOENT:
+        cls = MissingFileError
+    elif number in (errno.EACCES, errno.EPERM):
+        cls = DeniedFileError
+    return cls(number, reason or os.strerror(number), path)
+
+
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
     """Converts errors of reading a file to DataErrors that name it."""
     try:
         yield
+    except DataError:
+        raise
     except (tf.errors.OpError, EOFError, OSError, zlib.error) as error:
         text = describe_error(error)
         if not (isinstance(error, tf.errors.OpError) and text.startswith(path)):
             text = f"{path}: {text}"
-        raise DataError(text) from error
+        number = _NUMBERS.get(type(error))
+        if isinstance(error, OSError):
+            number = error.errno
+        if number is None:
+            raise DataError(text) from error
+        reason = text.removeprefix(f"{path}: ")
+        raise file_error(path, number, reason) from error
 
 
 def describe_error(error: BaseException) -> str:

@@ -192,6 +192,7 @@ def open_dataset(
         ValueError: An option is out of range or contradicts the schema.
         DataError: The format or a column's kind is unclear, or a
             source contradicts the schema.
+        FileNotFoundError: A file does not exist.
         tf.errors.OpError: A file cannot be read. While iterating,
             `InvalidArgumentError`: a value contradicts the schema; names the file,
             row and column.

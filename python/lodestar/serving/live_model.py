@@ -88,7 +88,7 @@ class LiveModel(NotCopied):
         SnapshotError: The newest snapshot is of another model: a table or
             weight is missing, or of another dim, dtype or shape (names it).
             Unreadable snapshots are only reported in `stats()`.
-        tf.errors.NotFoundError, OSError: The SavedModel does not exist.
+        OSError: `path` does not exist, or is no folder of an export.
     """
 
     _instead_of_copy = "create another one from the same folders."
@@ -486,7 +486,7 @@ def _load(
 def _is_still(
     path: str, document: Mapping[str, Any], fingerprint: str | None
 ) -> bool:
-    with contextlib.suppress(tf.errors.NotFoundError):
+    with contextlib.suppress(FileNotFoundError):
         found = features_json.read(path), _fingerprint(path)
         return found == (document, fingerprint)
     return False

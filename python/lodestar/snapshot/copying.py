@@ -18,6 +18,7 @@ from lodestar._typing import StrPath
 from lodestar.snapshot import manifest as manifest_lib
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
+    MissingSnapshotError,
     SnapshotError,
     listed,
 )
@@ -173,7 +174,7 @@ def _download(
     else:
         versions = source.versions()
         if not versions:
-            raise SnapshotError(f"{source.path}: holds no snapshot")
+            raise MissingSnapshotError.of(source.path)
         version = versions[-1]
     chain = [source.manifest(version)]
     while (parent := chain[0].parent) is not None:

@@ -410,7 +410,7 @@ def test_a_bad_file_leaves_the_output_as_it_was(tmp_path, name, data, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         Words().write(tmp_path / "nowhere", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

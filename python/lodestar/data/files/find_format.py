@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from lodestar._errors import DataError, reading
+from lodestar._errors import DataError, file_error, reading
 from lodestar._files import as_path, list_folder
 from lodestar._input_bytes import open_input
+from lodestar._input_paths import as_input
 from lodestar.data.arrow import ipc_source
 from lodestar.data.arrow.text_format import DELIMITERS, is_criteo_line
 from lodestar.data.files.formats import FORMATS
@@ -41,7 +42,8 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
     `part-*`, only those files are used.
 
     Raises:
-        DataError: A file is missing, or a folder has no data files.
+        FileError: A file is missing.
+        DataError: A folder has no data files.
         ValueError: A file list is not valid.
     """
     found: list[str] = []
@@ -51,12 +53,12 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
         elif any(c in path for c in "*?[") and not tf.io.gfile.exists(path):
             matches = sorted(tf.io.gfile.glob(path))
             if not matches:
-                raise DataError(f"{path}: no file matches")
+                raise file_error(path, reason="no file matches")
             found += matches
         elif path.endswith(".txt") and _is_file_list(path):
             found += read_file_list(path)
         else:
-            found.append(path)
+            found.append(as_input(path))
     return found
 
 
