@@ -122,6 +122,11 @@ def reading(path: str) -> Iterator[None]:
         raise file_error(path, number, reason) from error
 
 
+def undecorated(text: str) -> str:
+    """Returns an op's message without the names of its node and op."""
+    return _DECORATION.sub("", text).strip()
+
+
 def describe_error(error: BaseException) -> str:
     """Returns the error's own message on one line.
 

@@ -8,7 +8,15 @@ import re
 import sys
 import threading
 import types
+from collections.abc import Callable
 from typing import Any
+
+import tensorflow as tf
+
+from lodestar._errors import undecorated
+
+# In the generated source: calls that raise the error of an eager op.
+_RAISING = ("_ops.raise_from_not_ok_status(", "_execute.execute(")
 
 # The beginning of an op's source, with its types, if any.
 _BEGIN = re.compile(
@@ -16,6 +24,16 @@ _BEGIN = re.compile(
     re.MULTILINE,
 )
 _NAME = re.compile(r"^(?:def (\w+)\(|(\w+) = )", re.MULTILINE)
+
+
+def _plainly(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function; removes the names that TensorFlow adds to an op's error."""
+    try:
+        return call(*args, **kwargs)
+    except tf.errors.OpError as error:
+        plain: Any = type(error)
+        text = undecorated(error.message)
+        raise plain(None, None, text, error.experimental_payloads) from None
 
 
 class OpWrappers(types.ModuleType):
@@ -28,7 +46,10 @@ class OpWrappers(types.ModuleType):
 
     def __init__(self, name: str, source: str):
         super().__init__(name)
+        for call in _RAISING:
+            source = source.replace(call, f"_plainly({call[:-1]}, ")
         header, *pieces = _BEGIN.split(source)
+        vars(self)["_plainly"] = _plainly
         self._lock = threading.Lock()
         self._sources: dict[str, str] = {}
         before = ""

@@ -491,6 +491,19 @@ def model_that_is_called() -> keras.Model | None:
     return layer if isinstance(layer, keras.Model) else None
 
 
+def applying_optimizer() -> keras.optimizers.Optimizer | None:
+    """Returns the Keras optimizer whose `apply` is running.
+
+    It assigns a gradient to a table without telling which optimizer it is. Without
+    the private names the result is None, and errors are less specific.
+    """
+    for scope in reversed(_global("name_scope_stack") or ()):
+        caller = getattr(scope, "caller", None)
+        if isinstance(caller, keras.optimizers.Optimizer):
+            return caller
+    return None
+
+
 def layer_of(tensor: Any) -> Any:
     """Returns the layer that made a KerasTensor, or None.
 

@@ -80,6 +80,13 @@ def fit_layer():
     assert_trained(model.get_layer("rows").table)
 
 
+def fit_plain():
+    model = layers()
+    model.compile("adam", "mse")
+    with pytest.raises(RuntimeError, match="lodestar.optimizers.Adam"):
+        model.fit(X, Y, verbose=0)
+
+
 def fit_untold():
     model = compiled(Bare())
     model.fit(X, Y, verbose=0)
@@ -318,6 +325,8 @@ WITHOUT = {
     "use_legacy_config": LEGACY,
     "keras.src.legacy.saving.saving_options": LEGACY,
     "keras_option_scope": LEGACY,
+    "name_scope_stack": ([fit_plain], {}),
+    "caller": ([fit_plain], {}),
     "current_call_ctx": ([fit_layer, fit_untold], {}),
     "entry_layer": ([fit_layer, fit_untold], {}),
     "_use_weight_decay": (

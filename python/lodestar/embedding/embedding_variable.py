@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import check_count, check_eager, check_flag, check_name
+from lodestar._checks import check_eager, check_flag, check_name
 from lodestar._library import gen_ops
 from lodestar._resource import gpu_in_scope
 from lodestar.embedding import bags as bags_lib
@@ -159,7 +159,7 @@ class EmbeddingVariable(TableVariable):
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
-        self.output_dim = check_count("output_dim", output_dim)
+        self.output_dim = lookup_arguments.check_dim(output_dim)
         self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
         self._num_shards = num_shards

@@ -57,7 +57,7 @@ class MinCount(_Policy):
     unit: str = "step"
 
     def __post_init__(self) -> None:
-        check_count("n", self.n, 1, owner="MinCount")
+        check_count("n", self.n, 1, owner="MinCount", most=2**32 - 1)
         if self.unit not in ("step", "occurrence"):
             raise ValueError(
                 f"`unit`={self.unit!r} of MinCount is not 'step' or "
@@ -243,7 +243,7 @@ class SharedRows(_Policy):
     n: int
 
     def __post_init__(self) -> None:
-        check_count("n", self.n, 1, owner="SharedRows")
+        check_count("n", self.n, 1, owner="SharedRows", most=2**30)
 
     def attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""

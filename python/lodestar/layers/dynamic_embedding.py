@@ -8,12 +8,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_count, check_flag
+from lodestar._checks import check_flag
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import current_names, first_value_words
 from lodestar.embedding.lookup_arguments import (
     check_bag_axis,
+    check_dim,
     check_training,
     refuse_sizes,
 )
@@ -224,7 +225,7 @@ class DynamicEmbedding(TableLayer):
         }
         self._owns_table = table is None
         if table is None:
-            output_dim = check_count("output_dim", output_dim)
+            output_dim = check_dim(output_dim)
             if output_dim > _WIDE:
                 warnings.warn(_wide_rows(output_dim), stacklevel=2)
             # Only an explicit name counts, not one that Keras generates.

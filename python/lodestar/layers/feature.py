@@ -15,6 +15,7 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.lookup_arguments import (
     check_bags,
+    check_dim,
     check_padding_counts,
 )
 from lodestar.ops import id_hash
@@ -83,7 +84,7 @@ class Feature:
                 "give exactly one of them."
             )
         if self.output_dim is not None:
-            check_count("output_dim", self.output_dim)
+            check_dim(self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 "`table` must be a lodestar.EmbeddingVariable, got a "
@@ -287,7 +288,7 @@ def to_features(features: Any) -> dict[str, Feature]:
                 f"output_dim, got a {type(feature).__name__}."
             )
         if not isinstance(feature, Feature):
-            size = check_count(f"features[{name!r}]", feature)
+            size = check_dim(feature, f"features[{name!r}]")
             feature = Feature(output_dim=size)
         result[name] = feature
     return result
