@@ -63,7 +63,7 @@ _WIDE = 2048
 def check_symbolic_ids(ids: Any, name: str, combiner: str | None) -> None:
     """Raises ValueError for symbolic floats, or a 1-D batch with a combiner."""
     if keras.backend.is_float_dtype(ids.dtype):
-        raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
+        raise ValueError(ids_lib.float_input_message(ids, name))
     check_bag_axis(name, ids, combiner)
 
 
