@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
-_T = TypeVar("_T")
+# Of a decorator.
+Class = TypeVar("Class")
 
 
 @functools.cache
@@ -137,7 +138,7 @@ class Saved:
         self._capture_for_checkpoint(object_map)
 
 
-def saved_class(cls: type[_T]) -> type[_T]:
+def saved_class(cls: type[Class]) -> type[Class]:
     """Makes objects of `cls` in a SavedModel load as such, without arguments.
 
     No public name registers a class. Where it is not registered, TensorFlow loads an
