@@ -141,8 +141,8 @@ class Saved:
 def saved_class(cls: type[Class]) -> type[Class]:
     """Makes objects of `cls` in a SavedModel load as such, without arguments.
 
-    No public name registers a class. Where it is not registered, TensorFlow loads an
-    object of its own with the same functions.
+    No public name registers a class. Without the private name, TensorFlow loads an
+    object of another class with the same functions.
     """
     module = _module("tensorflow.python.saved_model.registration")
     register = getattr(module, "register_serializable", None)

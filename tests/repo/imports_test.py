@@ -14,7 +14,7 @@ _BASE = {
     "_files": ("_errors", "_typing"),
     "_formats": (),
     "_library": ("_commands", "_op_wrappers", "_private", "_startup"),
-    "_op_wrappers": (),
+    "_op_wrappers": ("_errors",),
     "_optional": (),
     "_private": (),
     "_resource": ("_library", "_private", "_servers"),
@@ -72,9 +72,8 @@ _PACKAGES = {
     "callbacks": ("embedding", "layers", "snapshot"),
     "export.plain": ("embedding", "lookup", "ops"),
     "export": (
-        *("data.schema", "embedding", "export.plain", "layers", "lookup"),
-        *("ops", "snapshot", "string_ids"),
-        "ragged",
+        *("data", "data.schema", "embedding", "export.plain", "layers"),
+        *("lookup", "ops", "ragged", "snapshot"),
     ),
     "serving": (
         "data.schema",

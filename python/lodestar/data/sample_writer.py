@@ -14,9 +14,8 @@ from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, SchemaLike, as_schema
 from lodestar.data.schema.domain import to_float32
-from lodestar.data.text_ids import ids_of_texts
+from lodestar.data.text_ids import ids_of_texts, is_any_of
 from lodestar.ragged import LoDTensor
-from lodestar.string_ids import is_any_of
 
 
 class SampleWriter(abc.ABC):

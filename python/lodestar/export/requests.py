@@ -7,11 +7,10 @@ import tensorflow as tf
 
 from lodestar._checks import after, assert_true
 from lodestar.data.schema import Column, Schema
-from lodestar.data.text_ids import ids_of_texts
+from lodestar.data.text_ids import ids_of_texts, is_any_of
 from lodestar.export import signatures
 from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.ops.flat_values import flat_values, map_flat
-from lodestar.string_ids import is_any_of
 
 
 def as_requested(inputs: ModelInputs) -> ModelInputs:

@@ -60,9 +60,9 @@ def save(
     `loaded.tables[name]`, `loaded.id_tables[name]` and `loaded.model_variables`;
     `loaded.tables[name].resource_handle` refers to the rows of a table, unless it
     is on several devices.
-    Outputs keep their names if the model returns a dict. A tensor is `output_0`,
-    and those of a list are `output_0`, `output_1`, ... docs/serving.md has the
-    details.
+    Outputs keep their names if the model returns a dict. A single tensor is
+    `output_0`, and a list gives `output_0`, `output_1`, ... docs/serving.md has
+    the details.
 
     A model with a schema (`Schema.of`) takes the values of its training files.
     For a column of ids with the encoding `"hash"` or `"hex"`, `serve` and

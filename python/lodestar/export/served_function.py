@@ -80,7 +80,7 @@ class ServedFunction(tf.Module):
 
 
 def _why_refused(features: Mapping[str, Any], specs: Specs) -> str | None:
-    """Returns what is wrong with `features`, or None if it is not their type."""
+    """Returns why TensorFlow refused `features`, or None if their types are right."""
     missing = [name for name in specs if name not in features]
     unknown = [name for name in features if name not in specs]
     if missing:

@@ -10,7 +10,6 @@ import sys
 import hypothesis
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import strategies as st
 
 from lodestar.data import Column, DataError, Schema

@@ -643,7 +643,7 @@ def test_wrong_arguments(trainer, tmp_path):
     with pytest.raises(ValueError, match="local or mounted"):
         LiveModel(trainer.exported, "gs://bucket/snapshots")
     with pytest.raises(
-        FileNotFoundError, match="not exist, .* a folder of lod"
+        FileNotFoundError, match="exist, .*a folder of lodestar"
     ):
         LiveModel(tmp_path / "nowhere", trainer.snapshots)
     lodestar.export.save_plain(trainer.model, tmp_path / "plain")

@@ -4,7 +4,6 @@ import dataclasses
 
 import hypothesis
 import pytest
-import tensorflow as tf
 from hypothesis import strategies as st
 
 from lodestar.data import Column, Schema
