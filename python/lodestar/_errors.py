@@ -122,6 +122,20 @@ def reading(path: str) -> Iterator[None]:
         raise file_error(path, number, reason) from error
 
 
+@contextlib.contextmanager
+def noting_graph_errors() -> Iterator[None]:
+    """Adds its own sentence to an op's error, which TensorFlow puts among stacks.
+
+    Python prints notes last.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "\n" in error.message:
+            error.add_note(describe_error(error))
+        raise
+
+
 def undecorated(text: str) -> str:
     """Returns an op's message without the names of its node and op."""
     return _DECORATION.sub("", text).strip()
@@ -163,6 +177,6 @@ def _own_message(text: str) -> str:
                 text = own
                 break
     text = " ".join(_DECORATION.sub("", text).split())
-    text = _ASSERTION.sub(r"\1", text)
+    text = _ASSERTION.sub(lambda found: found[1].replace("] [", " "), text)
     path, _, reason = text.rpartition("; ")
     return f"{path}: {reason}" if reason in _SYSTEM_REASONS else text

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import did_you_mean
+from lodestar._errors import noting_graph_errors
 from lodestar.export.batches import describe
 from lodestar.export.signatures import Specs
 
@@ -41,6 +42,7 @@ class ServedFunction(tf.Module):
         return cls(vars(loaded)[_FUNCTION])
 
     @tf.autograph.experimental.do_not_convert
+    @noting_graph_errors()
     def __call__(self, features: Any) -> dict[str, Any]:
         """Returns output name -> tensor.
 
