@@ -5,7 +5,8 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -136,9 +137,14 @@ def noting_graph_errors() -> Iterator[None]:
         raise
 
 
-def undecorated(text: str) -> str:
-    """Returns an op's message without the names of its node and op."""
-    return _DECORATION.sub("", text).strip()
+def call_plainly(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function; removes the names that TensorFlow adds to an op's error."""
+    try:
+        return call(*args, **kwargs)
+    except tf.errors.OpError as error:
+        plain: Any = type(error)
+        text = _DECORATION.sub("", error.message).strip()
+        raise plain(None, None, text, error.experimental_payloads) from None
 
 
 def describe_error(error: BaseException) -> str:

@@ -11,10 +11,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
-
-from lodestar._errors import undecorated
-
 # In the generated source: calls that raise the error of an eager op.
 _RAISING = ("_ops.raise_from_not_ok_status(", "_execute.execute(")
 
@@ -26,30 +22,21 @@ _BEGIN = re.compile(
 _NAME = re.compile(r"^(?:def (\w+)\(|(\w+) = )", re.MULTILINE)
 
 
-def _plainly(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function; removes the names that TensorFlow adds to an op's error."""
-    try:
-        return call(*args, **kwargs)
-    except tf.errors.OpError as error:
-        plain: Any = type(error)
-        text = undecorated(error.message)
-        raise plain(None, None, text, error.experimental_payloads) from None
-
-
 class OpWrappers(types.ModuleType):
     """A module of the functions in generated source.
 
     Args:
         name: Name of the module.
         source: Imports, followed by the functions of one op after another.
+        call: Calls a function that may raise the error of an eager op.
     """
 
-    def __init__(self, name: str, source: str):
+    def __init__(self, name: str, source: str, call: Callable[..., Any]):
         super().__init__(name)
-        for call in _RAISING:
-            source = source.replace(call, f"_plainly({call[:-1]}, ")
+        for raising in _RAISING:
+            source = source.replace(raising, f"_call({raising[:-1]}, ")
         header, *pieces = _BEGIN.split(source)
-        vars(self)["_plainly"] = _plainly
+        vars(self)["_call"] = call
         self._lock = threading.Lock()
         self._sources: dict[str, str] = {}
         before = ""

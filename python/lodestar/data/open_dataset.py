@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_integer, is_number
 from lodestar._errors import DataError
+from lodestar._input_paths import as_input
 from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
     FORMATS as ARROW_FORMATS,
@@ -239,7 +240,7 @@ def open_dataset(
         paths = as_paths(data) if given == _BY_COMMAND else data
         where = given
     else:
-        paths = expand_inputs(as_paths(data))
+        paths = [as_input(path) for path in expand_inputs(as_paths(data))]
         if format is not None:
             name = _format_called(format).name
         else:

@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 from lodestar._errors import DataError, file_error, reading
 from lodestar._files import as_path, list_folder
 from lodestar._input_bytes import open_input
-from lodestar._input_paths import as_input
 from lodestar.data.arrow import ipc_source
 from lodestar.data.arrow.text_format import DELIMITERS, is_criteo_line
 from lodestar.data.files.formats import FORMATS
@@ -42,7 +41,7 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
     `part-*`, only those files are used.
 
     Raises:
-        FileError: A file is missing.
+        FileNotFoundError: No file matches.
         DataError: A folder has no data files.
         ValueError: A file list is not valid.
     """
@@ -58,7 +57,7 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
         elif path.endswith(".txt") and _is_file_list(path):
             found += read_file_list(path)
         else:
-            found.append(as_input(path))
+            found.append(path)
     return found
 
 
