@@ -119,18 +119,26 @@ def check_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def check_count(name: str, value: Any, least: int = 1, owner: str = "") -> int:
-    """Returns `value` as an int; ValueError unless it is an int64 >= `least`.
+def check_count(
+    name: str,
+    value: Any,
+    least: int = 1,
+    owner: str = "",
+    most: int = 2**63 - 1,
+) -> int:
+    """Returns `value` as an int; ValueError unless it is in [`least`, `most`].
 
     With an `owner`, a class that has the attribute `name`, whole floats are
     accepted.
     """
     whole = bool(owner) and is_number(value) and value == value // 1
-    if not ((is_integer(value) or whole) and least <= value < 2**63):
+    if not ((is_integer(value) or whole) and least <= value <= most):
         of = f" of {owner}" if owner else ""
+        allowed = f"of at least {least}"
+        if most < 2**63 - 1:
+            allowed = f"in [{least}, {most}]"
         raise ValueError(
-            f"`{name}`{of} must be an integer of at least {least}, got "
-            f"{value!r}."
+            f"`{name}`{of} must be an integer {allowed}, got {value!r}."
         )
     return int(value)
 

@@ -5,13 +5,33 @@ import errno
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 
 class DataError(ValueError):
     """Bad input data or output path; the message is one line that names it."""
+
+
+class NamedFile(OSError):
+    """An error of the system whose text begins with the path."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class FileError(NamedFile, DataError):
+    """A file that the system cannot read, with its `errno` and `filename`."""
+
+
+class MissingFileError(FileNotFoundError, FileError):
+    """A file or folder that does not exist."""
+
+
+class DeniedFileError(PermissionError, FileError):
+    """A file or folder without permission to read it."""
 
 
 class UnclearColumnsError(DataError):
@@ -65,16 +85,66 @@ _ASSERTION = re.compile(r"assertion failed: \[(.*)\]")
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
 
+_NUMBERS: dict[type[BaseException], int] = {
+    tf.errors.NotFoundError: errno.ENOENT,
+    tf.errors.PermissionDeniedError: errno.EACCES,
+}
+
+
+def file_error(
+    path: str, number: int = errno.ENOENT, reason: str | None = None
+) -> FileError:
+    """Returns the error of the system for a file, by default a missing one."""
+    cls = FileError
+    if number == errno.ENOENT:
+        cls = MissingFileError
+    elif number in (errno.EACCES, errno.EPERM):
+        cls = DeniedFileError
+    return cls(number, reason or os.strerror(number), path)
+
+
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
     """Converts errors of reading a file to DataErrors that name it."""
     try:
         yield
+    except DataError:
+        raise
     except (tf.errors.OpError, EOFError, OSError, zlib.error) as error:
         text = describe_error(error)
         if not (isinstance(error, tf.errors.OpError) and text.startswith(path)):
             text = f"{path}: {text}"
-        raise DataError(text) from error
+        number = _NUMBERS.get(type(error))
+        if isinstance(error, OSError):
+            number = error.errno
+        if number is None:
+            raise DataError(text) from error
+        reason = text.removeprefix(f"{path}: ")
+        raise file_error(path, number, reason) from error
+
+
+@contextlib.contextmanager
+def noting_graph_errors() -> Iterator[None]:
+    """Adds its own sentence to an op's error, which TensorFlow puts among stacks.
+
+    Python prints notes last.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "\n" in error.message:
+            error.add_note(describe_error(error))
+        raise
+
+
+def call_plainly(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function; removes the names that TensorFlow adds to an op's error."""
+    try:
+        return call(*args, **kwargs)
+    except tf.errors.OpError as error:
+        plain: Any = type(error)
+        text = _DECORATION.sub("", error.message).strip()
+        raise plain(None, None, text, error.experimental_payloads) from None
 
 
 def describe_error(error: BaseException) -> str:
@@ -113,6 +183,6 @@ def _own_message(text: str) -> str:
                 text = own
                 break
     text = " ".join(_DECORATION.sub("", text).split())
-    text = _ASSERTION.sub(r"\1", text)
+    text = _ASSERTION.sub(lambda found: found[1].replace("] [", " "), text)
     path, _, reason = text.rpartition("; ")
     return f"{path}: {reason}" if reason in _SYSTEM_REASONS else text

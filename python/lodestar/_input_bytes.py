@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-from lodestar._errors import DataError, describe_error
+from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_paths import as_input
 from lodestar._typing import StrPath
 
@@ -26,9 +26,10 @@ _BUFFER_BYTES = 1 << 18
 def open_input(path: StrPath) -> io.BufferedReader:
     """Opens a file to read its bytes, decompressed if its name ends in `.gz`.
 
-    Reading raises `tf.errors.OpError` if the file cannot be read, a DataError
-    that names the file if it is compressed and truncated or damaged, and, at
-    its end, a ChangedFileError if it has changed since it was opened.
+    Raises a FileError if the file cannot be opened. Reading raises
+    `tf.errors.OpError` if the file cannot be read, a DataError that names the
+    file if it is compressed and truncated or damaged, and, at its end, a
+    ChangedFileError if it has changed since it was opened.
     """
     path = as_input(path)
     found: io.RawIOBase = _FileBytes(path)
@@ -89,7 +90,8 @@ class _FileBytes(_Bytes):
     def __init__(self, path: str):
         self._path = path
         self._file = tf.io.gfile.GFile(path, "rb")
-        self._opened = tf.io.gfile.stat(path)
+        with reading(path):
+            self._opened = tf.io.gfile.stat(path)
         self._num_read = 0
 
     def _read(self, size: int) -> bytes:

@@ -95,7 +95,7 @@ with quiet_tools():
     check_backend(keras.config.backend())
     import tensorflow as tf
 
-    from lodestar import _private
+    from lodestar import _errors, _private
 
 warn_of_untried(keras.__version__, tf.__version__)
 
@@ -204,7 +204,7 @@ def load(path: pathlib.Path) -> types.ModuleType:
         source = _private.source_of_ops(str(path))
         if source is None:
             return tf.load_op_library(str(path))
-        return OpWrappers("lodestar._gen_ops", source)
+        return OpWrappers("lodestar._gen_ops", source, _errors.call_plainly)
     except tf.errors.OpError as error:
         raise ImportError(
             f"lodestar: {path} cannot be loaded: {error.message}. "

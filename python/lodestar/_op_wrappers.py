@@ -8,7 +8,11 @@ import re
 import sys
 import threading
 import types
+from collections.abc import Callable
 from typing import Any
+
+# In the generated source: calls that raise the error of an eager op.
+_RAISING = ("_ops.raise_from_not_ok_status(", "_execute.execute(")
 
 # The beginning of an op's source, with its types, if any.
 _BEGIN = re.compile(
@@ -24,11 +28,15 @@ class OpWrappers(types.ModuleType):
     Args:
         name: Name of the module.
         source: Imports, followed by the functions of one op after another.
+        call: Calls a function that may raise the error of an eager op.
     """
 
-    def __init__(self, name: str, source: str):
+    def __init__(self, name: str, source: str, call: Callable[..., Any]):
         super().__init__(name)
+        for raising in _RAISING:
+            source = source.replace(raising, f"_call({raising[:-1]}, ")
         header, *pieces = _BEGIN.split(source)
+        vars(self)["_call"] = call
         self._lock = threading.Lock()
         self._sources: dict[str, str] = {}
         before = ""

@@ -10,12 +10,15 @@ import importlib
 import types
 import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 import tensorflow as tf
 
 from lodestar import _bases
+
+# Of a decorator.
+Class = TypeVar("Class")
 
 
 @functools.cache
@@ -138,6 +141,21 @@ class Saved:
     @tf.autograph.experimental.do_not_convert
     def _copy_trackable_to_cpu(self, object_map: Any) -> None:
         self._capture_for_checkpoint(object_map)
+
+
+def saved_class(cls: type[Class]) -> type[Class]:
+    """Makes objects of `cls` in a SavedModel load as such, without arguments.
+
+    No public name registers a class. Without the private name, TensorFlow loads an
+    object of another class with the same functions.
+    """
+    module = _module("tensorflow.python.saved_model.registration")
+    register = getattr(module, "register_serializable", None)
+    if register is not None:
+        # After a reload of the package, the name is taken.
+        with contextlib.suppress(ValueError):
+            register(package="lodestar")(cls)
+    return cls
 
 
 def _in_save_context() -> bool | None:
@@ -477,6 +495,19 @@ def model_that_is_called() -> keras.Model | None:
     """
     layer = getattr(_global("current_call_ctx"), "entry_layer", None)
     return layer if isinstance(layer, keras.Model) else None
+
+
+def applying_optimizer() -> keras.optimizers.Optimizer | None:
+    """Returns the Keras optimizer whose `apply` is running.
+
+    It assigns a gradient to a table without telling which optimizer it is. Without
+    the private names the result is None, and errors are less specific.
+    """
+    for scope in reversed(_global("name_scope_stack") or ()):
+        caller = getattr(scope, "caller", None)
+        if isinstance(caller, keras.optimizers.Optimizer):
+            return caller
+    return None
 
 
 def layer_of(tensor: Any) -> Any:

@@ -1,6 +1,5 @@
 """Ids of strings, as in layers and the data tool."""
 
-from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -57,37 +56,3 @@ def hash_ids(
         )
     ids = ids_lib.to_int64(found, strings=True, column=column)
     return id_hash.salted(ids, salt)
-
-
-def is_any_of(values: tf.Tensor, strings: Collection[str]) -> tf.Tensor:
-    """Whether each string `[N]` is one of `strings`, bool `[N]`."""
-    return tf.reduce_any(
-        values[:, None] == tf.constant(list(strings), tf.string), 1
-    )
-
-
-def hexadecimal_ids(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Parses hexadecimal numbers of at most 64 bits.
-
-    Args:
-        found: Strings `[N]`, with or without `0x`.
-
-    Returns:
-        int64 `[N]`, the ids with these bits, and bool `[N]`, whether a string is
-        such a number.
-    """
-    valid = tf.strings.regex_full_match(found, r"(0[xX])?0*[0-9a-fA-F]{1,16}")
-    text = tf.strings.regex_replace(found, r"^0[xX]", "")
-    codes = last_codes(tf.strings.lower(text), 16)
-    digits = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
-    shifts = tf.range(60, -1, -4, dtype=tf.int64)
-    return tf.reduce_sum(tf.bitwise.left_shift(digits, shifts), 1), valid
-
-
-def last_codes(text: tf.Tensor, width: int) -> tf.Tensor:
-    """Returns the last bytes of strings, padded with "0": int64 `[N, width]`."""
-    padded = tf.strings.join(["0" * width, text])
-    last = tf.strings.substr(padded, -width, width)
-    return tf.cast(
-        tf.io.decode_raw(last, tf.uint8, fixed_length=width), tf.int64
-    )

@@ -4,8 +4,11 @@ import keras
 import pytest
 import tensorflow as tf
 
+import lodestar
+from lodestar import optimizers
 from lodestar._command_line import describe_error
 from lodestar.data import Column, DataError, Schema
+from lodestar.layers import DynamicEmbedding
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SPEC = Schema([Column.label("click"), Column.dense("I", (1,))])
@@ -28,6 +31,21 @@ def test_an_eager_error(bad_file):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(MultiSlotDataset(bad_file, SPEC, 1))
     assert describe_error(error.value) == wanted(bad_file)
+
+
+@pytest.mark.parametrize("train", ["fit", "evaluate"])
+def test_the_sentence_is_a_note_on_errors_of_graphs(train):
+    ids = keras.Input((1,), dtype="int64")
+    rows = DynamicEmbedding(2, combiner="sum", ids=(0, 5), name="user")(ids)
+    model = keras.Model(ids, rows)
+    model.compile(optimizers.SGD(), "mse")
+    data = tf.data.Dataset.from_tensors(([[7]], [[1.0, 1.0]]))
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        getattr(lodestar.train, train)(model, data, verbose=0)
+    assert raised.value.__notes__ == [
+        "The ids of layer `user` must be in [0, 5), got 7"
+    ]
+    assert describe_error(raised.value) == raised.value.__notes__[0]
 
 
 def test_an_error_inside_tf_function(bad_file):

@@ -166,7 +166,7 @@ def test_a_damaged_file_is_named(tmp_path):
         with pytest.raises(DataError, match="a.gz: "):
             with open_input(path) as file:
                 file.read()
-    with pytest.raises(tf.errors.NotFoundError, match="missing"):
+    with pytest.raises(FileNotFoundError, match="missing"):
         open_input(tmp_path / "missing")
 
 

@@ -1,6 +1,9 @@
 """Invalid paths and special files are refused before they are opened."""
 
+import errno
+import functools
 import os
+import pickle
 import re
 
 import pytest
@@ -9,6 +12,7 @@ import tensorflow as tf
 from lodestar import data, hugectr, paddle
 from lodestar._command_line import describe_error
 from lodestar._data_tool import click_log
+from lodestar._errors import reading
 from lodestar.data import open_dataset
 from lodestar.lookup import IdTable
 
@@ -47,6 +51,76 @@ def here(tmp_path, monkeypatch):
     """Returns the working directory of a test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+OPENERS = {
+    **{
+        name: functools.partial(open_dataset, schema=SLOTS, format=name)
+        for name in (
+            *("csv", "parquet", "arrow", "jsonl", "tfrecord"),
+            *("multislot", "norm", "raw"),
+        )
+    },
+    "unknown format": lambda path, **size: open_dataset(path, **size),
+    "with a schema": functools.partial(open_dataset, schema=SLOTS),
+    "schema file": lambda path, **size: open_dataset("a.csv", path, **size),
+}
+OTHERS = {
+    "slots": data.Schema.load,
+    "file list": hugectr.file_list.read_file_list,
+    "samples in memory": lambda path: paddle.InMemoryDataset(SLOTS, 2).load(
+        path
+    ),
+    "generator": lambda path: paddle.MultiSlotGenerator().write(path, "out"),
+    "instant": lambda path: list(paddle.read_instant(path, SLOTS)),
+    "data feed": lambda path: paddle.DataFeedDesc.read(path),
+}
+
+
+@pytest.mark.parametrize("path", ["none.csv", "none/a.gz"])
+@pytest.mark.parametrize("name", [*OPENERS, *OTHERS])
+def test_a_missing_file_is_an_error_of_the_system(name, path):
+    with pytest.raises(FileNotFoundError) as raised:
+        if name in OPENERS:
+            OPENERS[name](path, batch_size=2)
+        else:
+            OTHERS[name](path)
+    error = raised.value
+    assert isinstance(error, data.DataError)
+    assert (error.errno, error.filename) == (errno.ENOENT, path)
+    assert str(error) == describe_error(error)
+    assert str(error) == f"{path}: No such file or directory"
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), str(copied)) == (type(error), str(error))
+
+
+def test_no_file_of_a_glob():
+    with pytest.raises(FileNotFoundError, match="^none.*: no file matches$"):
+        open_dataset("none*.csv", batch_size=2)
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), PermissionError),
+        (
+            tf.errors.PermissionDeniedError(None, None, "a; Permission denied"),
+            PermissionError,
+        ),
+        (
+            tf.errors.NotFoundError(None, None, "a; No such file or directory"),
+            FileNotFoundError,
+        ),
+        (OSError(errno.EIO, "Input/output error"), OSError),
+    ],
+)
+def test_other_errors_of_the_system(error, kind):
+    with pytest.raises(kind, match="^a: ") as raised:
+        with reading("a"):
+            raise error
+    assert isinstance(raised.value, data.DataError)
+    assert raised.value.filename == "a"
+    assert str(raised.value).count("a: ") == 1
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -26,6 +26,31 @@ def _import(code="", **environment):
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda ops: ops.lodestar_embedding_variable(
+                dim=65537, table_name="t"
+            ),
+            "table 't': `dim` must be in [1, 65536], got 65537.",
+        ),
+        (
+            lambda ops: ops.lodestar_sequence_pool(
+                tf.ones([2, 1]), tf.constant([0, 5], tf.int64), 0.0
+            ),
+            "",
+        ),
+    ],
+)
+def test_errors_of_eager_ops_are_sentences(call, message):
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        call(_library.gen_ops)
+    text = str(raised.value)
+    assert "[Op:" not in text and "{{" not in text and text.endswith(".")
+    assert message in text
+
+
 @pytest.mark.parametrize("backend", ["jax", "torch", "bogus"])
 def test_another_backend_of_keras_is_refused_at_import(backend):
     with pytest.raises(ImportError) as error:

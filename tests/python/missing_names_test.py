@@ -80,6 +80,13 @@ def fit_layer():
     assert_trained(model.get_layer("rows").table)
 
 
+def fit_plain():
+    model = layers()
+    model.compile("adam", "mse")
+    with pytest.raises(RuntimeError, match="lodestar.optimizers.Adam"):
+        model.fit(X, Y, verbose=0)
+
+
 def fit_untold():
     model = compiled(Bare())
     model.fit(X, Y, verbose=0)
@@ -227,6 +234,13 @@ def copies_of_weights():
         trained().get_weights()
 
 
+def register_class():
+    class Registered(tf.Module):
+        pass
+
+    assert _private.saved_class(Registered) is Registered
+
+
 def load_ops():
     ops = _library.load(_library.path)
     assert ops.lodestar_library_version().dtype == tf.string
@@ -305,6 +319,8 @@ WITHOUT = {
     "stack": GRAPHS,
     "tensorflow.python.saved_model.save_context": SAVE_CONTEXT,
     "in_save_context": SAVE_CONTEXT,
+    "tensorflow.python.saved_model.registration": ([register_class], {}),
+    "register_serializable": ([register_class], {}),
     "tensorflow.python.client.pywrap_tf_session": OPS,
     "tensorflow.python.framework._pywrap_python_op_gen": OPS,
     "TF_LoadLibrary": OPS,
@@ -323,6 +339,8 @@ WITHOUT = {
     "use_legacy_config": LEGACY,
     "keras.src.legacy.saving.saving_options": LEGACY,
     "keras_option_scope": LEGACY,
+    "name_scope_stack": ([fit_plain], {}),
+    "caller": ([fit_plain], {}),
     "current_call_ctx": ([fit_layer, fit_untold], {}),
     "entry_layer": ([fit_layer, fit_untold], {}),
     "_use_weight_decay": (

@@ -14,7 +14,13 @@ _BASE = {
     "_errors": (),
     "_files": ("_errors", "_typing"),
     "_formats": (),
-    "_library": ("_commands", "_op_wrappers", "_private", "_startup"),
+    "_library": (
+        "_commands",
+        "_errors",
+        "_op_wrappers",
+        "_private",
+        "_startup",
+    ),
     "_op_wrappers": (),
     "_optional": (),
     "_private": ("_bases",),
@@ -74,9 +80,8 @@ _PACKAGES = {
     "callbacks": ("embedding", "layers", "snapshot"),
     "export.plain": ("embedding", "lookup", "ops"),
     "export": (
-        *("data.schema", "embedding", "export.plain", "layers", "lookup"),
-        *("ops", "snapshot", "string_ids"),
-        "ragged",
+        *("data", "data.schema", "embedding", "export.plain", "layers"),
+        *("lookup", "ops", "ragged", "snapshot"),
     ),
     "serving": (
         "data.schema",

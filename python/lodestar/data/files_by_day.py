@@ -5,7 +5,7 @@ from typing import get_args
 
 import tensorflow as tf
 
-from lodestar._errors import DataError
+from lodestar._errors import DataError, file_error
 from lodestar._formats import OnError
 
 Day = datetime.date | str
@@ -55,7 +55,7 @@ def files_by_day(
         if files:
             found[day] = files
         elif on_missing == "raise":
-            raise DataError(f"{glob}: no file matches, of {day}")
+            raise file_error(glob, reason=f"no file matches, of {day}")
     if not found:
         raise DataError(
             f"{pattern}: no file matches on any day from {first} to {last}"

@@ -22,6 +22,7 @@ from lodestar._formats import (
     ReadChecks,
     SparseForm,
 )
+from lodestar._input_paths import as_input
 from lodestar._typing import StrPath
 from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
@@ -349,6 +350,7 @@ def open_dataset(
         ValueError: An option is out of range or contradicts the schema.
         DataError: The format or a column's kind is unclear, or a
             source contradicts the schema.
+        FileNotFoundError: A file does not exist.
         tf.errors.OpError: A file cannot be read. While iterating,
             `InvalidArgumentError`: a value contradicts the schema; names the file,
             row and column.
@@ -421,7 +423,7 @@ def open_dataset(
         paths = as_paths(data) if given == _BY_COMMAND else data
         where = given
     else:
-        paths = expand_inputs(as_paths(data))
+        paths = [as_input(path) for path in expand_inputs(as_paths(data))]
         if format is not None:
             name = _format_called(format).name
         else:

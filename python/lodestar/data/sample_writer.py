@@ -14,6 +14,7 @@ from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, SchemaLike, as_schema
 from lodestar.data.schema.domain import to_float32
+from lodestar.data.text_ids import ids_of_texts, is_any_of
 from lodestar.ragged import LoDTensor
 
 
@@ -76,7 +77,9 @@ class SampleWriter(abc.ABC):
 
         Args:
             sample: Maps each column name to a number or a (nested) list of numbers.
-                Sparse columns may be omitted if they are empty.
+                Sparse columns may be omitted if they are empty. A column with the
+                encoding `"hash"` or `"hex"` takes ids, or strings, of which the
+                file gets the ids.
 
         Raises:
             ValueError: A name is unknown or missing, or values do not match the
@@ -313,6 +316,8 @@ class SampleWriter(abc.ABC):
         values = column.values
         if values.size == 0:
             return column._replace(values=np.zeros(0, np.int64))
+        if values.dtype.kind in "OSU" and slot.encoding != "int":
+            values = self._ids(slot, column)
         if slot.kind == "label" and values.dtype.kind == "f":
             values = self._whole_labels(slot, column)
         wanted = "biu" if slot.dtype == "uint64" else "biuf"
@@ -322,6 +327,7 @@ class SampleWriter(abc.ABC):
                 + "must have "
                 + ("integers" if slot.dtype == "uint64" else "numbers")
                 + f", got values of dtype {values.dtype}"
+                + _advice(slot, values)
             )
         if values.dtype.kind == "b":
             values = values.astype(np.int64)
@@ -354,6 +360,22 @@ class SampleWriter(abc.ABC):
             self._refuse(slot, column, bad, "an integer that float32 holds")
         return column
 
+    def _ids(self, slot: Column, column: ColumnValues) -> np.ndarray:
+        """Returns the ids of strings, as readers make them."""
+        for value in column.values:
+            if not isinstance(value, (str, bytes)):  # of an array of objects
+                raise ValueError(
+                    self._where(slot) + "must have either strings or ids, got "
+                    f"strings and {value!r}"
+                )
+        texts = tf.strings.strip(tf.constant(column.values, tf.string))
+        missing = is_any_of(texts, self._spec.na_values).numpy()
+        self._refuse(slot, column, missing, "no string of `na_values`")
+        ids, good, allowed = ids_of_texts(slot, texts)
+        if good is not True:
+            self._refuse(slot, column, np.logical_not(good.numpy()), allowed)
+        return ids.numpy()
+
     def _whole_labels(self, slot: Column, column: ColumnValues) -> np.ndarray:
         """Returns uint64 labels as integers, since datasets yield floats."""
         values = column.values
@@ -362,6 +384,15 @@ class SampleWriter(abc.ABC):
         whole = is_int64(values)
         self._refuse(slot, column, ~whole, "a whole number")
         return values.astype(np.int64)
+
+
+def _advice(slot: Column, values: np.ndarray) -> str:
+    if slot.kind != "sparse" or values.dtype.kind not in "OSU":
+        return ""
+    return (
+        "; a column of strings is "
+        f"Column.sparse({slot.name!r}, encoding='hash')"
+    )
 
 
 def as_int64(values: np.ndarray) -> np.ndarray:
@@ -390,6 +421,8 @@ def _as_array(slot: Column, values: Any) -> np.ndarray:
         isinstance(v, (int, np.integer)) and -(2**63) <= v < 2**64
         for v in integers.flat
     ):
-        return np.asarray(values)
+        # An array of strings would hold numbers among them as their texts.
+        texts = any(isinstance(v, (str, bytes)) for v in integers.flat)
+        return integers if texts else np.asarray(values)
     words = [int(v) % 2**64 for v in integers.flat]
     return np.array(words, np.uint64).view(np.int64).reshape(integers.shape)

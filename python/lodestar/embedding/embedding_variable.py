@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._arguments import explained
-from lodestar._checks import check_count, check_eager, check_flag, check_name
+from lodestar._checks import check_eager, check_flag, check_name
 from lodestar._library import gen_ops
 from lodestar._typing import AnyTensor, AnyTensorLike, Combiner, OptimizerLike
 from lodestar.embedding import bags as bags_lib
@@ -138,7 +138,7 @@ class EmbeddingVariable(PlacedTable):
         self._seed, self._salt = initializers.first_value_words(
             seed, given_name
         )
-        self.output_dim = check_count("output_dim", output_dim)
+        self.output_dim = lookup_arguments.check_dim(output_dim)
         self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
         self._given_devices = devices

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import after, assert_true, check_unmasked
 from lodestar._typing import AnyTensor
 from lodestar.ops import symbolic_build
@@ -50,6 +51,20 @@ def float_ids_message(dtype: tf.DType, name: str) -> str:
         f"`{name}` has dtype {tf.as_dtype(dtype).name}, but must be integers (or "
         "strings in a layer): a float cannot hold a 64-bit id. Give the input "
         "an integer dtype, e.g. keras.Input(shape, dtype='int64')."
+    )
+
+
+def float_input_message(x: Any, name: str, wanted: str = "int64") -> str:
+    """Returns the error for a symbolic float `x`, with the line that declares it."""
+    if not isinstance(_private.layer_of(x), keras.layers.InputLayer):
+        return float_ids_message(x.dtype, name)
+    declared = f"keras.Input({tuple(x.shape[1:])}, dtype={wanted!r})"
+    return (
+        f"`{name}` is an input of dtype {x.dtype}, but must be integers or "
+        "strings: a float cannot hold a 64-bit id. float32 is the default of "
+        "keras.Input, and the dtype of the input that keras.Sequential makes if "
+        f"it has none. Declare the input: keras.Sequential([{declared}, ...]), or "
+        f"{declared} in a functional model."
     )
 
 

@@ -23,6 +23,8 @@ from lodestar.ops.compile_line import NAMES
 from lodestar.ops.embedding_collection_ops import FeatureAttrs
 
 _NUM_SHARDS = "LODESTAR_NUM_SHARDS"
+# As in tf_ops/core: kMaxDim of rows/row_type.h and the shards of embedding_store.cc.
+_MAX_DIM = 65536
 _MAX_SHARDS = 4096
 ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
 DefaultRow: TypeAlias = (
@@ -31,6 +33,11 @@ DefaultRow: TypeAlias = (
 Rounding: TypeAlias = Literal["nearest", "stochastic"]
 # How rows are loaded into a table.
 LoadMode: TypeAlias = Literal["replace", "merge"]
+
+
+def check_dim(dim: Any, name: str = "output_dim") -> int:
+    """Returns an embedding dimension; ValueError unless rows can have it."""
+    return check_count(name, dim, most=_MAX_DIM)
 
 
 def row_dtype(dtype: Any) -> tf.DType:
@@ -223,7 +230,7 @@ def shard_count(num_shards: Any) -> int:
     If `num_shards` is None, it is read from LODESTAR_NUM_SHARDS.
     """
     if num_shards is not None:
-        return check_count("num_shards", num_shards)
+        return check_count("num_shards", num_shards, most=_MAX_SHARDS)
     text = os.environ.get(_NUM_SHARDS)
     if text is None:
         return 0

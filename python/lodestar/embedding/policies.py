@@ -68,7 +68,7 @@ class MinCount(_Policy):
     unit: Unit = "step"
 
     def __post_init__(self) -> None:
-        check_count("n", self.n, 1, owner="MinCount")
+        check_count("n", self.n, 1, owner="MinCount", most=2**32 - 1)
         check_choice("unit", self.unit, get_args(Unit), "MinCount")
 
     def _attributes(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ class SharedRows(_Policy):
     n: int
 
     def __post_init__(self) -> None:
-        check_count("n", self.n, 1, owner="SharedRows")
+        check_count("n", self.n, 1, owner="SharedRows", most=2**30)
 
     def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""

@@ -456,8 +456,10 @@ class TableVariable(SavedState, _private.Variable):
         self.optimizer.apply([gradient], [self])
 
     def _check_plain(self, options: Iterable[str]) -> None:
-        """Raises if the model's plain optimizer sets one of `options`."""
-        optimizer = compiled_optimizer(self._model())
+        """Raises if the running or the model's optimizer sets one of `options`."""
+        optimizer = _private.applying_optimizer()
+        if optimizer is None:
+            optimizer = compiled_optimizer(self._model())
         if optimizer is None or trains_tables(optimizer):
             return
         given = [

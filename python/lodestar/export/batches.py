@@ -70,7 +70,7 @@ def _of_type(name: str, value: Any, spec: tf.TypeSpec) -> Any:
             value = tf.convert_to_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The input {name!r} must be {_text(spec)}, got a "
+            f"The input {name!r} must be {describe(spec)}, got a "
             f"{type(value).__name__}: {error}"
         ) from error
     if value.dtype != spec.dtype:
@@ -88,8 +88,8 @@ def _of_type(name: str, value: Any, spec: tf.TypeSpec) -> Any:
             value = value[..., tf.newaxis]
     if not spec.is_compatible_with(value):
         raise ValueError(
-            f"The input {name!r} must be {_text(spec)}, got "
-            f"{_text(tf.type_spec_from_value(value))}."
+            f"The input {name!r} must be {describe(spec)}, got "
+            f"{describe(tf.type_spec_from_value(value))}."
         )
     return value
 
@@ -116,8 +116,13 @@ def _ragged(value: Any, spec: tf.RaggedTensorSpec) -> Any:
     )
 
 
-def _text(spec: tf.TypeSpec) -> str:
+def describe(spec: tf.TypeSpec) -> str:
+    """Returns the kind, dtype and shape of a tensor for messages."""
     kinds = {tf.RaggedTensorSpec: "ragged", tf.SparseTensorSpec: "sparse"}
     kind = kinds.get(type(spec), "dense")
-    rank = f" with {spec.ragged_rank} ragged axes" if kind == "ragged" else ""
+    rank = ""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        rank = f" with {spec.ragged_rank} ragged axes"
+        if spec.row_splits_dtype != tf.int64:
+            rank += f" and {spec.row_splits_dtype.name} row splits"
     return f"{kind} {spec.dtype.name} {spec.shape}{rank}"

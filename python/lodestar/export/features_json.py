@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lodestar._errors import file_error
+from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.data.schema import Column
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -33,10 +35,24 @@ def write(folder: str, document: Mapping[str, Any]) -> None:
 
 
 def read(folder: StrPath) -> dict[str, Any]:
-    """Reads the file of an exported folder."""
-    path = os.path.join(os.fspath(folder), FILE_NAME)
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
+    """Reads the file of an exported folder.
+
+    Raises:
+        FileError: The folder does not exist or has no such file.
+        ValueError: The file is damaged or of another release.
+    """
+    folder = os.fspath(folder)
+    path = os.path.join(folder, FILE_NAME)
+    try:
+        with open_input(path) as file:
+            data = file.read()
+    except FileNotFoundError:
+        found = "does not exist"
+        if tf.io.gfile.exists(folder):
+            found = f"has no {FILE_NAME}"
+        raise file_error(
+            folder, reason=f"{found}, expected a folder of lodestar.export.save"
+        ) from None
     try:
         document = json.loads(data)
     except ValueError as error:

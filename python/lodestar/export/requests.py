@@ -7,11 +7,10 @@ import tensorflow as tf
 
 from lodestar._checks import after, assert_true
 from lodestar.data.schema import Column, Schema
-from lodestar.data.schema.domain import ANY_INTEGER, USUAL_INTEGER
+from lodestar.data.text_ids import ids_of_texts, is_any_of
 from lodestar.export import signatures
 from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.ops.flat_values import flat_values, map_flat
-from lodestar.string_ids import hash_ids, hexadecimal_ids, is_any_of
 
 
 def as_requested(inputs: ModelInputs) -> ModelInputs:
@@ -111,17 +110,9 @@ def _valid(column: Column, schema: Schema, strings: tf.RaggedTensor) -> Any:
 
 
 def _ids(column: Column, strings: tf.Tensor) -> tf.Tensor:
-    if column.encoding == "hash":
-        ids = hash_ids(strings, column=column.hash_as or column.name)
-        if column.strings_only:
-            return ids
-        full_match = tf.strings.regex_full_match
-        is_integer = full_match(strings, ANY_INTEGER)
-        good = full_match(strings, USUAL_INTEGER) | ~is_integer
-        allowed = "integers in their usual spelling, such as '7'"
-    else:
-        ids, good = hexadecimal_ids(strings)
-        allowed = "hexadecimal numbers of 64 bits"
+    ids, good, allowed = ids_of_texts(column, strings)
+    if good is True:
+        return ids
     message = (
         f"Column {column.name!r} must have {allowed}, but the request has: "
     )

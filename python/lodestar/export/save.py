@@ -22,6 +22,7 @@ from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
 from lodestar.export.follow import Follower, check_outside
 from lodestar.export.padded import PaddingId
+from lodestar.export.served_function import ServedFunction
 
 
 def save(
@@ -50,6 +51,7 @@ def save(
     >>> import lodestar
     >>> loaded = tf.saved_model.load(path)
     >>> loaded.serve({"ids": tf.ragged.constant([[1, 2], [3]], tf.int64)})
+    >>> loaded.serve(tf.ragged.constant([[1, 2], [3]], tf.int64))  # the only input
     >>> loaded.signatures["serving_default"](
     ...     ids_values=tf.constant([1, 2, 3], tf.int64),
     ...     ids_row_splits=tf.constant([0, 2, 3], tf.int64))
@@ -59,8 +61,9 @@ def save(
     `loaded.tables[name]`, `loaded.id_tables[name]` and `loaded.model_variables`;
     `loaded.tables[name].resource_handle` refers to the rows of a table, unless it
     is on several devices.
-    Outputs keep their names if the model returns a dict; otherwise they are
-    `output_0`, `output_1`, ... docs/serving.md has the details.
+    Outputs keep their names if the model returns a dict. A single tensor is
+    `output_0`, and a list gives `output_0`, `output_1`, ... docs/serving.md has
+    the details.
 
     A model with a schema (`Schema.of`) takes the values of its training files.
     For a column of ids with the encoding `"hash"` or `"hex"`, `serve` and
@@ -159,9 +162,10 @@ def save(
             model, model_inputs, others, contents.tables
         )
     module = _module(contents)
-    module.serve = serve
+    module.serve = ServedFunction(serve)
     if model_inputs is not own_inputs:
-        module.serve_ids, _ = _serve(model, own_inputs, follower)
+        serve_ids, _ = _serve(model, own_inputs, follower)
+        module.serve_ids = ServedFunction(serve_ids)
     if own_inputs.schema is not None:
         module.schema_yaml = model_schema.as_function(own_inputs.schema)
 

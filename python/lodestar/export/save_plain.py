@@ -30,6 +30,7 @@ from lodestar.export.plain.id_index import Index
 from lodestar.export.plain.id_tables import PlainIdTables
 from lodestar.export.plain.tables import PlainTables
 from lodestar.export.save import write_folder
+from lodestar.export.served_function import ServedFunction
 from lodestar.ops.stand_ins import stand_ins
 
 # The tables that read the model, or all.
@@ -122,12 +123,16 @@ def save_plain(
     if inner_functions_have_our_ops(own):
         inlined = _inner_functions_inlined()
     module = tf.Module()
-    module.serve = tf.function(
+    serve = tf.function(
         traces.served(model, model_inputs), input_signature=[model_inputs.specs]
     )
+    module.serve = ServedFunction(serve)
     if model_inputs is not own_inputs:
-        module.serve_ids = tf.function(
-            traces.served(model, own_inputs), input_signature=[own_inputs.specs]
+        module.serve_ids = ServedFunction(
+            tf.function(
+                traces.served(model, own_inputs),
+                input_signature=[own_inputs.specs],
+            )
         )
     if own_inputs.schema is not None:
         module.schema_yaml = model_schema.as_function(own_inputs.schema)
@@ -138,7 +143,7 @@ def save_plain(
 
     @tf.function(autograph=False)
     def serving_default(**tensors: Any) -> dict[str, Any]:
-        return module.serve(plain.unflatten(tensors))
+        return serve(plain.unflatten(tensors))
 
     # Saving traces `serve` again, so it must run in this context.
     with stand_ins(functions), inlined:
@@ -146,7 +151,7 @@ def save_plain(
         check_plain_ops(trace, _layer_names(model))
         served = {"serving_default": trace}
         evaluation = evaluate.trace_evaluate(
-            module.serve, plain, trace.structured_outputs, metrics, labels
+            serve, plain, trace.structured_outputs, metrics, labels
         )
         if evaluation is not None:
             check_plain_ops(evaluation.function, ())

@@ -88,7 +88,7 @@ def verify(
     path = os.fspath(path)
     try:
         document = features_json.read(path)
-    except tf.errors.NotFoundError:
+    except FileNotFoundError:
         document = None
     own, inputs = _model_inputs(model, document)
     if inputs is not own:

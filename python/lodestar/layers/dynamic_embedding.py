@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._arguments import explained
-from lodestar._checks import check_count, check_flag
+from lodestar._checks import check_flag
 from lodestar._typing import Combiner, DTypePolicy, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
@@ -23,6 +23,7 @@ from lodestar.embedding.initializers import (
 from lodestar.embedding.lookup_arguments import (
     DefaultRow,
     check_bag_axis,
+    check_dim,
     check_training,
     refuse_sizes,
 )
@@ -72,7 +73,7 @@ _WIDE = 2048
 def check_symbolic_ids(ids: Any, name: str, combiner: Combiner | None) -> None:
     """Raises ValueError for symbolic floats, or a 1-D batch with a combiner."""
     if keras.backend.is_float_dtype(ids.dtype):
-        raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
+        raise ValueError(ids_lib.float_input_message(ids, name))
     check_bag_axis(name, ids, combiner)
 
 
@@ -230,7 +231,7 @@ class DynamicEmbedding(TableLayer):
         }
         self._owns_table = table is None
         if table is None:
-            output_dim = check_count("output_dim", output_dim)
+            output_dim = check_dim(output_dim)
             if output_dim > _WIDE:
                 warnings.warn(_wide_rows(output_dim), stacklevel=3)
             # Only an explicit name counts, not one that Keras generates.

@@ -337,9 +337,11 @@ class EmbeddingCollection(TableLayer):
                 )
         absent = [name for name in features if name not in inputs]
         if absent:
+            unused = [name for name in inputs if name not in features]
+            asked = (did_you_mean(str(name), absent) for name in unused)
             raise ValueError(
                 f"`inputs` has no ids for the features {absent}; it has "
-                f"{sorted(inputs)}."
+                f"{sorted(inputs)}.{next(filter(None, asked), '')}"
             )
         for name in weights:
             if name not in features:

@@ -18,6 +18,7 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import Initializer
 from lodestar.embedding.lookup_arguments import (
     check_bags,
+    check_dim,
     check_padding_counts,
 )
 from lodestar.ops import id_hash
@@ -132,7 +133,7 @@ class Feature:
                 f"output_dim={self.output_dim!r}."
             )
         if self.output_dim is not None:
-            check_count("output_dim", self.output_dim)
+            check_dim(self.output_dim)
         elif not isinstance(self.table, EmbeddingVariable):
             raise ValueError(
                 "`table` must be a lodestar.EmbeddingVariable, got a "
@@ -349,7 +350,7 @@ def to_features(features: Any) -> dict[str, Feature]:
                 f"output_dim, got a {type(feature).__name__}."
             )
         if not isinstance(feature, Feature):
-            size = check_count(f"features[{name!r}]", feature)
+            size = check_dim(feature, f"features[{name!r}]")
             feature = Feature(size)
         result[name] = feature
     return result

@@ -18,6 +18,7 @@ from lodestar._checks import (
     check_unmasked,
 )
 from lodestar._typing import DTypePolicy, Shape, StrPath, TensorLike
+from lodestar.embedding import ids as ids_lib
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
 from lodestar.layers.seen_inputs import SeenInputs
@@ -475,9 +476,11 @@ class IdLookup(_bases.Layer):
     ) -> keras.KerasTensor:
         if keras.backend.is_float_dtype(inputs.dtype):
             raise TypeError(
-                f"{self.name} needs strings or integers, but its input has "
-                f"dtype {inputs.dtype}. Set the dtype of the input: "
-                "keras.Input(shape, dtype='string')."
+                ids_lib.float_input_message(
+                    inputs,
+                    f"inputs of {self.name}",
+                    "int64" if self.invert else self.vocabulary_dtype,
+                )
             )
         self._see(inputs)
         dtype = "int64" if self.output_mode == "int" else self.compute_dtype

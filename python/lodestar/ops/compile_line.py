@@ -6,6 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _private
+
 # Keras optimizers with a subclass in lodestar.optimizers.
 NAMES = (
     *("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion"),
@@ -36,24 +38,32 @@ def awaits_first_step(model: Any) -> bool:
 
 
 def compile_line(model: Any = None, scaled: bool = False) -> str:
-    """Returns code that compiles `model`, if known, with a table optimizer."""
+    """Returns code that makes an optimizer for tables, and compiles `model` with it.
+
+    It is the counterpart of the optimizer that is running or, outside of any, of the
+    model's.
+    """
     # Configs hold the values of variables, such as the learning rate.
     with tf.init_scope():
-        optimizer = compiled_optimizer(model)
+        compiled = compiled_optimizer(model)
+        optimizer = _private.applying_optimizer() or compiled
+        if optimizer is getattr(compiled, "inner_optimizer", None):
+            optimizer = compiled
+        owner = "model.optimizer" if optimizer is compiled else "optimizer"
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             scaled = True
             optimizer = optimizer.inner_optimizer
         text = "lodestar.optimizers.Adam(1e-3)"
         if optimizer is not None:
-            text = _optimizer_text(optimizer)
+            text = _optimizer_text(optimizer, owner)
         if scaled:
             text = f"lodestar.optimizers.LossScaleOptimizer({text})"
-        if optimizer is None:
+        if compiled is None or owner == "optimizer":
             return f"optimizer = {text}"
         return f"model.compile(optimizer={text}{_other_arguments(model)})"
 
 
-def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
+def _optimizer_text(optimizer: keras.optimizers.Optimizer, name: str) -> str:
     cls = type(optimizer)
     config = optimizer.get_config()
     config.pop("nonfinite", None)
@@ -61,8 +71,8 @@ def _optimizer_text(optimizer: keras.optimizers.Optimizer) -> str:
         optimizer, getattr(keras.optimizers, cls.__name__)
     ):
         return (
-            "lodestar.optimizers.wrap(type(model.optimizer).from_config("
-            "model.optimizer.get_config()))"
+            f"lodestar.optimizers.wrap(type({name}).from_config("
+            f"{name}.get_config()))"
         )
     defaults = cls().get_config()
     arguments = [

@@ -80,6 +80,7 @@ class DataFeedDesc:
 
         Raises:
             ValueError: As in `parse`, with the path.
+            FileNotFoundError: If the file does not exist.
             tf.errors.OpError: If the file cannot be read.
         """
         with open_input(path) as file:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from lodestar._arguments import explained
 from lodestar._checks import check_count, is_number
 from lodestar._formats import OnError, SparseForm
+from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPath, StrPaths
@@ -177,6 +178,7 @@ class InMemoryDataset:
 
         Raises:
             ValueError: If `files` is empty.
+            FileNotFoundError: A file does not exist.
             tf.errors.OpError: As in `open_dataset` while reading. No sample of
                 these files is added then.
         """
@@ -447,7 +449,10 @@ class InMemoryDataset:
         ]
 
     def _read(self, files: StrPaths, preload: bool) -> None:
-        paths, num_shards, shard_index = self._options.shard_of(as_paths(files))
+        paths = as_paths(files)
+        if not self._options.open_command:
+            paths = [as_input(path) for path in paths]
+        paths, num_shards, shard_index = self._options.shard_of(paths)
         gen_ops.lodestar_record_memory_load(
             memory=self._memory.text,
             pipe_command=self._pipe_words,

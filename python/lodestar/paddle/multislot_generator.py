@@ -159,6 +159,7 @@ class MultiSlotGenerator:
         Raises:
             DataError: As in `lines`, with the line as `path:number`, or if there
                 were no samples.
+            FileNotFoundError: If a file does not exist.
             tf.errors.OpError: If a file cannot be read or written.
         """
         path = as_path(path_in)

@@ -22,6 +22,7 @@ from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
 from lodestar._typing import StrPath
 from lodestar.export import features_json
+from lodestar.export.served_function import ServedFunction
 from lodestar.serving.copies import Copies
 from lodestar.serving.errors import OtherModelError
 from lodestar.serving.live_function import LiveFunction
@@ -92,7 +93,7 @@ class LiveModel(NotCopied):
         SnapshotError: The newest snapshot is of another model: a table or
             weight is missing, or of another dim, dtype or shape (names it).
             Unreadable snapshots are only reported in `stats()`.
-        tf.errors.NotFoundError, OSError: The SavedModel does not exist.
+        OSError: `path` does not exist, or is no folder of an export.
     """
 
     _instead_of_copy = "create another one from the same folders."
@@ -119,7 +120,8 @@ class LiveModel(NotCopied):
             _load(os.fspath(path), copies, dict(rename or {}), weights)
         )
         self._serve = LiveFunction(
-            self._copies, lambda content: content.loaded.serve
+            self._copies,
+            lambda content: ServedFunction.of(content.loaded.serve),
         )
         self._signatures = {
             name: LiveFunction(
@@ -155,15 +157,18 @@ class LiveModel(NotCopied):
             )
             self._thread.start()
 
-    def __call__(self, features: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, features: Any) -> dict[str, Any]:
         """Scores a batch.
 
         Args:
             features: Input name -> tensor, ragged or sparse like the model's
-                input; see `loaded.serve`.
+                input; or the tensor, if the model has one input.
 
         Returns:
             Output name -> tensor.
+
+        Raises:
+            ValueError: An input is missing, unknown, or of another type.
         """
         return self._serve(features)
 
@@ -486,7 +491,7 @@ def _load(
 def _is_still(
     path: str, document: Mapping[str, Any], fingerprint: str | None
 ) -> bool:
-    with contextlib.suppress(tf.errors.NotFoundError):
+    with contextlib.suppress(FileNotFoundError):
         found = features_json.read(path), _fingerprint(path)
         return found == (document, fingerprint)
     return False

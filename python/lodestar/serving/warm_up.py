@@ -50,7 +50,7 @@ def write_warm_up(
             arguments, or one that is ragged, sparse, or of another dtype or
             shape (names it); there are not 1 to 1000 requests; or `model_name`
             is not a string.
-        tf.errors.NotFoundError: The folder does not exist.
+        FileNotFoundError: The folder does not exist, or has no export.
         TypeError: `examples` is a mapping, or a request is not a mapping.
     """
     path = os.fspath(path)

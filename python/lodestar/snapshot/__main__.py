@@ -16,7 +16,7 @@ from lodestar import _command_line
 from lodestar._checks import did_you_mean
 from lodestar._commands.snapshot import SNAPSHOT
 from lodestar.snapshot import compaction, copying, info, records, verifying
-from lodestar.snapshot.errors import SnapshotError, listed
+from lodestar.snapshot.errors import MissingSnapshotError, SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.restoring import choose
@@ -68,7 +68,7 @@ def _list(path: str) -> _Printed:
             (str(found.version), kind, str(found.step), found.time, *numbers)
         )
     if len(rows) == 1:
-        raise SnapshotError(f"{path}: holds no snapshot")
+        raise MissingSnapshotError.of(path)
     yield rows
 
 

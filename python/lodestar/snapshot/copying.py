@@ -21,6 +21,7 @@ from lodestar._typing import StrPath
 from lodestar.snapshot import manifest as manifest_lib
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
+    MissingSnapshotError,
     SnapshotError,
     listed,
 )
@@ -235,7 +236,7 @@ class _Remote:
         if version is None:
             versions = self.versions()
             if not versions:
-                raise SnapshotError(f"{self.path}: holds no snapshot")
+                raise MissingSnapshotError.of(self.path)
             version = versions[-1]
         chain = [self.manifest(version)]
         while (wanted := chain[0].parent) is not None:

@@ -1,15 +1,25 @@
 """Errors of snapshots."""
 
 import contextlib
+import errno
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
-from lodestar._errors import describe_error
+from lodestar._errors import NamedFile, describe_error
 
 
 class SnapshotError(RuntimeError):
     """A snapshot cannot be written, found or restored."""
+
+
+class MissingSnapshotError(FileNotFoundError, NamedFile, SnapshotError):
+    """A folder does not exist or holds no snapshot."""
+
+    @classmethod
+    def of(cls, path: str) -> "MissingSnapshotError":
+        """Returns the error for the path of a folder."""
+        return cls(errno.ENOENT, "holds no snapshot", path)
 
 
 class CorruptSnapshotError(SnapshotError):

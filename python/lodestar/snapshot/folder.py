@@ -28,6 +28,7 @@ from lodestar.ops import snapshot_ops
 from lodestar.snapshot import manifest as manifest_lib
 from lodestar.snapshot.errors import (
     CorruptSnapshotError,
+    MissingSnapshotError,
     SnapshotError,
     SnapshotLockedError,
     corrupt_files,
@@ -136,7 +137,7 @@ class SnapshotFolder:
         """Returns the newest version; raises SnapshotError without any."""
         versions = self.versions()
         if not versions:
-            raise SnapshotError(f"{self.path}: holds no snapshot")
+            raise MissingSnapshotError.of(self.path)
         return versions[-1]
 
     def at_step(self, step: int) -> int:

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model, StrPath, StrPaths
 from lodestar.callbacks.snapshot import Snapshot
 from lodestar.data.open_dataset import open_dataset
@@ -24,6 +25,7 @@ from lodestar.train.step import check_is_model
 from lodestar.train.threads import ThreadSteps
 
 
+@noting_graph_errors()
 def fit(
     model: Model,
     data: tf.data.Dataset | DatasetFn | StrPaths | Any,
@@ -122,7 +124,8 @@ def fit(
         tf.errors.FailedPreconditionError: If the servers belong to another running
             program.
         tf.errors.OpError: If reading or a step fails. With threads, all threads
-            finish their current step first. A note on the error names the file.
+            finish their current step first. Notes on the error have its own
+            sentence, which TensorFlow puts among stack traces, and name the file.
     """
     check_count("epochs", epochs, 0)
     check_count("initial_epoch", initial_epoch, 0)
@@ -216,6 +219,7 @@ def fit(
             )
 
 
+@noting_graph_errors()
 def evaluate(
     model: Model,
     data: Any,

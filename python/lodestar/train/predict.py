@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model
 from lodestar.embedding import workers
 from lodestar.optimizers.update_attempt import UpdateLogs
@@ -18,6 +19,7 @@ from lodestar.train.step import call_model, check_is_model, compiled
 _BATCHES_PER_ROUND = 256
 
 
+@noting_graph_errors()
 def predict(
     model: Model, data: tf.data.Dataset, *, steps: int | None = None
 ) -> Any:

@@ -235,15 +235,39 @@ CALLS = {
     ),
     "dim as text": (
         lambda _: lodestar.EmbeddingVariable("a"),
-        "`output_dim` must be an integer of at least 1, got 'a'",
+        "`output_dim` must be an integer in \\[1, 65536\\], got 'a'",
     ),
     "dim of None": (
         lambda _: lodestar.EmbeddingVariable(None),
-        "`output_dim` must be an integer of at least 1, got None",
+        "`output_dim` must be an integer in \\[1, 65536\\], got None",
     ),
     "dim as a float": (
         lambda _: lodestar.EmbeddingVariable(16.0),
-        "`output_dim` must be an integer of at least 1, got 16.0",
+        "`output_dim` must be an integer in \\[1, 65536\\], got 16.0",
+    ),
+    "dim of a number of ids": (
+        lambda _: lodestar.EmbeddingVariable(1_000_000),
+        r"`output_dim` must be an integer in \[1, 65536\], got 1000000",
+    ),
+    "dim of a layer": (
+        lambda _: lodestar.layers.DynamicEmbedding(1_000_000),
+        r"`output_dim` must be an integer in \[1, 65536\], got 1000000",
+    ),
+    "dim of a feature": (
+        lambda _: lodestar.layers.EmbeddingCollection({"a": 1_000_000}),
+        r"`features\['a'\]` must be an integer in \[1, 65536\], got 1000000",
+    ),
+    "many shards": (
+        lambda _: lodestar.EmbeddingVariable(2, num_shards=4097),
+        r"`num_shards` must be an integer in \[1, 4096\], got 4097",
+    ),
+    "many occurrences": (
+        lambda _: lodestar.MinCount(2**32),
+        r"`n` of MinCount must be an integer in \[1, 4294967295\], got 42949",
+    ),
+    "many shared rows": (
+        lambda _: lodestar.SharedRows(2**30 + 1),
+        r"`n` of SharedRows must be an integer in \[1, 1073741824\], got",
     ),
     "max_length as a float": (
         lambda t: lodestar.Feature(t, combiner="mean", max_length=5.0),
@@ -251,7 +275,7 @@ CALLS = {
     ),
     "half a shard": (
         lambda _: lodestar.EmbeddingVariable(2, num_shards=2.5),
-        "`num_shards` must be an integer of at least 1, got 2.5",
+        "`num_shards` must be an integer in \\[1, 4096\\], got 2.5",
     ),
     "dtype": (
         lambda _: lodestar.EmbeddingVariable(2, dtype="foo"),
@@ -348,7 +372,7 @@ LAYERS = {
     ),
     "output_dim as a float": (
         {"output_dim": 16.0},
-        "`output_dim` must be an integer of at least 1, got 16.0",
+        "`output_dim` must be an integer in \\[1, 65536\\], got 16.0",
     ),
     "mask_zero": (
         {"mask_zero": True},

@@ -194,7 +194,9 @@ def test_an_invalid_file(text, message, tmp_path):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(tf.errors.NotFoundError, match="features.json"):
+    with pytest.raises(
+        FileNotFoundError, match="has no features.json, expected"
+    ):
         features_json.read(tmp_path)
 
 

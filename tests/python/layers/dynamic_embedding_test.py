@@ -109,6 +109,12 @@ def test_string_ids(kind):
 
 def test_float_ids_are_refused():
     with pytest.raises(ValueError, match="`ids` has dtype float32"):
+        Layer(4)(keras.Input((3,)) * 2)
+    with pytest.raises(
+        ValueError,
+        match=r"`ids` is an input of dtype float32.*: keras.Sequential\("
+        r"\[keras.Input\(\(3,\), dtype='int64'\), ...\]\)",
+    ):
         Layer(4)(keras.Input((3,)))
     with pytest.raises(ValueError, match="a float cannot hold a 64-bit id"):
         Layer(4)(np.ones((2, 3), np.float32))
@@ -116,6 +122,8 @@ def test_float_ids_are_refused():
         model = keras.Sequential([Layer(4, combiner="sum")])
         model.compile(wrap(), "mse")
         model.fit(np.ones((4, 2), int), np.ones((4, 4)), verbose=0)
+    declared = [keras.Input((2,), dtype="int64"), Layer(4, combiner="sum")]
+    assert keras.Sequential(declared)(np.ones((4, 2), int)).shape == (4, 4)
     layer = Layer(4)
     with pytest.raises(tf.errors.InvalidArgumentError, match="cannot hold"):
         tf.function(layer)(tf.ones([2]))

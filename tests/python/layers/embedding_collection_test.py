@@ -564,6 +564,9 @@ def test_errors():
     w = ragged([[1.0]], tf.float32)
     with pytest.raises(ValueError, match=r"no ids for the features \['y'\]"):
         layer({"x": x["x"]})
+    with pytest.raises(ValueError, match=r"'yy'\]\. Did you mean 'y'\?"):
+        layer({"x": x["x"], "yy": x["y"]})
+    layer({**x, "other": x["x"]})  # columns of other layers
     with pytest.raises(ValueError, match="unknown feature 'z'"):
         layer(x, weights={"z": w})
     with pytest.raises(ValueError, match="combiner of feature 'x' .*'max'"):

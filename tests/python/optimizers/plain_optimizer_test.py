@@ -25,12 +25,15 @@ PLAIN = {
     "global_clipnorm": lambda: K.SGD(global_clipnorm=1.0),
     "use_ema": lambda: K.SGD(use_ema=True),
 }
+# The optimizers of the lines to paste.
+OWN = {"adam": "Adam", "adamw": "AdamW", "lamb": r"wrap\(type"}
 # These access gradients before variables.
 DENSE = {
     "accumulation": (
         lambda: K.SGD(gradient_accumulation_steps=2),
         (RuntimeError, ValueError),
-        LINE + "|Cannot convert a partially known TensorShape",
+        r"\n *optimizer = lodestar.optimizers.SGD\(learning"
+        "|Cannot convert a partially known TensorShape",
     ),
     "loss_scale_optimizer": (
         lambda: K.LossScaleOptimizer(K.SGD()),
@@ -38,6 +41,12 @@ DENSE = {
         "use_lodestar.optimizers.LossScaleOptimizer|must be >= 0|_and_lodestar",
     ),
 }
+
+
+def own_line(name):
+    """Returns a pattern of the line that replaces an optimizer of `PLAIN`."""
+    own = OWN.get(name, "SGD")
+    return rf"\n *optimizer = lodestar.optimizers.{own}\((optimizer|learning)"
 
 
 def step_of(optimizer, way):
@@ -66,7 +75,7 @@ def step_of(optimizer, way):
 def test_custom_loop_raises_the_line_to_paste(name, way, graph):
     t, dense, step = step_of(PLAIN[name](), way)
     before = t.lookup([1, 2]).numpy()
-    with pytest.raises(RuntimeError, match=LINE):
+    with pytest.raises(RuntimeError, match=own_line(name)):
         (tf.function(step) if graph else step)()
     np.testing.assert_array_equal(t.lookup([1, 2]), before)
     np.testing.assert_array_equal(dense.numpy(), [1.0, 2.0])
@@ -90,7 +99,7 @@ def test_raw_variables_raise(name, graph):
     t, _, step = step_of(PLAIN[name](), "watched_variables")
     before = t.lookup([1, 2]).numpy()
     errors = (RuntimeError, ValueError, tf.errors.InvalidArgumentError)
-    with pytest.raises(errors, match=None if name == "sgd" else LINE):
+    with pytest.raises(errors, match=None if name == "sgd" else own_line(name)):
         (tf.function(step) if graph else step)()
     np.testing.assert_array_equal(t.lookup([1, 2]), before)
 
@@ -115,6 +124,19 @@ def test_a_gradient_made_dense_raises_the_line_to_paste(use, graph):
 
     with pytest.raises((RuntimeError, TypeError), match=f"{LINE}|unsupported"):
         (tf.function(step) if graph else step)()
+
+
+def test_own_optimizer_of_a_table_refuses_options_of_the_running_one():
+    t = lodestar.EmbeddingVariable(2, name="own", optimizer="sgd")
+    with tf.GradientTape() as tape:
+        rows = t.lookup([1, 2], True)
+    gradient = tape.gradient(rows, t)
+    before = t.lookup([1, 2]).numpy()
+    with pytest.raises(RuntimeError, match=r"(?s)Adam\(clipnorm=1.0\).*Adam\("):
+        K.Adam(clipnorm=1.0).apply([gradient], [t])
+    np.testing.assert_array_equal(t.lookup([1, 2]), before)
+    K.Adam().apply([gradient], [t])
+    assert np.all(t.lookup([1, 2]) != before)
 
 
 def test_other_slices_are_made_dense():

@@ -169,7 +169,7 @@ def test_a_bad_file_adds_nothing(tmp_path, files, memory):
         match=f"{bad}:2: slot 'ids' at byte 3: value 1 of 1 is 'x'",
     ):
         memory.load([files[0], bad])
-    with pytest.raises(tf.errors.NotFoundError, match="missing"):
+    with pytest.raises(FileNotFoundError, match="missing"):
         memory.load(tmp_path / "missing")
     memory.preload([files[0], bad])
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{bad}:2"):

@@ -244,9 +244,10 @@ def test_a_bad_line_ends_all_threads_and_is_named(files, threads, tmp_path):
 
 
 def test_a_missing_file_is_named(files, tmp_path):
-    data = open_dataset(
-        [*files, tmp_path / "missing"], SPEC, BATCH, format="multislot"
-    )
+    missing = tmp_path / "missing"
+    missing.touch()
+    data = open_dataset([*files, missing], SPEC, BATCH, format="multislot")
+    missing.unlink()
     with pytest.raises(tf.errors.NotFoundError, match="missing"):
         train_from_dataset(make_model(), data, threads=2)
 

@@ -642,7 +642,7 @@ def test_wrong_arguments(trainer, tmp_path):
         follow(trainer, weights="drop")
     with pytest.raises(ValueError, match="local or mounted"):
         LiveModel(trainer.exported, "gs://bucket/snapshots")
-    with pytest.raises(tf.errors.NotFoundError, match="features.json"):
+    with pytest.raises(FileNotFoundError, match="exist, .* lodestar.export"):
         LiveModel(tmp_path / "nowhere", trainer.snapshots)
     lodestar.export.save_plain(trainer.model, tmp_path / "plain")
     with pytest.raises(

@@ -226,5 +226,5 @@ def test_more_than_the_server_takes(path):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(tf.errors.NotFoundError):
+    with pytest.raises(FileNotFoundError):
         write_warm_up(tmp_path / "none", [one()])

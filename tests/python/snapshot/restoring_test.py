@@ -227,7 +227,7 @@ def test_no_snapshots(tmp_path):
             snapshot.SnapshotError, match=f"{path}: holds no snapshot"
         ):
             snapshot.restore(st.table(), path)
-        with pytest.raises(snapshot.SnapshotError, match="holds no snapshot"):
+        with pytest.raises(FileNotFoundError, match="holds no snapshot"):
             st.dense(path)
 
 

@@ -253,7 +253,7 @@ def _without_faults(
     for source, count in zip(found, rows):
         if isinstance(source, RowSource):
             sources.append(source)
-        elif skip is None or isinstance(source, tf.errors.OpError):
+        elif skip is None or isinstance(source, (OSError, tf.errors.OpError)):
             raise source
         else:
             skip(one_line(source), count)

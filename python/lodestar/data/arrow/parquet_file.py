@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from lodestar._errors import DataError, describe_error
+from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_bytes import ChangedFileError, check_unchanged
 from lodestar._input_paths import as_input
 from lodestar.data.arrow.row_source import (
@@ -142,7 +142,8 @@ def open_random_access(path: str) -> Any:
 def read_footer(path: str) -> ParquetFile:
     """Reads the footer of a Parquet file; raises DataError if it is damaged."""
     try:
-        opened = tf.io.gfile.stat(as_input(path))
+        with reading(path):
+            opened = tf.io.gfile.stat(as_input(path))
         with open_parquet(path) as file:
             footer = file.metadata
             groups = tuple(
@@ -151,10 +152,6 @@ def read_footer(path: str) -> ParquetFile:
             )
             schema = file.schema_arrow
             _ = schema.names  # pyarrow decodes names lazily
-    except FileNotFoundError as error:
-        raise tf.errors.NotFoundError(
-            None, None, f"{path}; No such file or directory"
-        ) from error
     except (DataError, tf.errors.OpError):
         raise
     except Exception as error:

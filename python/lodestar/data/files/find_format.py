@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from lodestar._errors import DataError, reading
+from lodestar._errors import DataError, file_error, reading
 from lodestar._files import as_path, list_folder
 from lodestar._input_bytes import open_input
 from lodestar.data.arrow import ipc_source
@@ -41,7 +41,8 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
     `part-*`, only those files are used.
 
     Raises:
-        DataError: A file is missing, or a folder has no data files.
+        FileNotFoundError: No file matches.
+        DataError: A folder has no data files.
         ValueError: A file list is not valid.
     """
     found: list[str] = []
@@ -51,7 +52,7 @@ def expand_inputs(paths: Iterable[str]) -> list[str]:
         elif any(c in path for c in "*?[") and not tf.io.gfile.exists(path):
             matches = sorted(tf.io.gfile.glob(path))
             if not matches:
-                raise DataError(f"{path}: no file matches")
+                raise file_error(path, reason="no file matches")
             found += matches
         elif path.endswith(".txt") and _is_file_list(path):
             found += read_file_list(path)

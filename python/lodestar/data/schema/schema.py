@@ -421,6 +421,7 @@ class Schema:
 
         Raises:
             ValueError: The file is not a valid schema.
+            FileNotFoundError: The file does not exist.
             tf.errors.OpError: The file cannot be read.
         """
         path = as_path(path)

@@ -111,7 +111,7 @@ def test_a_scheme_of_tensorflow_file_systems(tmp_path):
 def test_files_that_are_missing(small, tmp_path):
     missing = tmp_path / "missing.parquet"
     for on_error in ("raise", "skip"):
-        with pytest.raises(tf.errors.NotFoundError) as error:
+        with pytest.raises(FileNotFoundError) as error:
             open_dataset(
                 [small, missing], SMALL, 8, format="parquet", on_error=on_error
             )
@@ -122,7 +122,7 @@ def test_files_that_are_missing(small, tmp_path):
         with pytest.raises(DataError) as error:
             open_dataset([small, missing], SMALL, 8, on_error=on_error)
         assert str(error.value) == f"{missing}: No such file or directory"
-    with pytest.raises(tf.errors.NotFoundError):
+    with pytest.raises(FileNotFoundError):
         open_dataset("ram://nowhere/a.parquet", SMALL, 8, format="parquet")
     (tmp_path / "empty").mkdir()
     assert "is a folder without files of data" in first_error(
