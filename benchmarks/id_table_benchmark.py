@@ -68,8 +68,8 @@ class Comparisons:
         self.ids = tf.range(len(self.vocabulary), dtype=tf.int64)
         self.spec = [tf.TensorSpec([None], self.keys.dtype)]
         self.table = lodestar.lookup.IdTable(self.keys)
-        self.with_buckets = lodestar.lookup.IdTable(
-            self.keys, num_oov_buckets=BUCKETS
+        self.with_buckets = lodestar.lookup.IdTableWithHashBuckets(
+            self.table, BUCKETS
         )
         initializer = tf.lookup.KeyValueTensorInitializer(self.keys, self.ids)
         self.static = tf.lookup.StaticHashTable(initializer, -1)

@@ -1,6 +1,10 @@
-"""Draws the plots of docs/benchmarks from the programs' output."""
+"""Draws the plots of docs/benchmarks from the programs' output.
+
+Plots are as wide as a phone shows them with readable text; panels are stacked.
+"""
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,13 @@ from benchmarks import report_tables
 Record = Mapping[str, Any]
 
 _OURS, _OTHERS, _WANTED = "#1b6ca8", "#9aa5b1", "#d1495b"
+# A second series of ours.
+_LIGHTER = "#6fa8d0"
 _COLORS = ("#1b6ca8", "#d1495b", "#2e8b57", "#8a6d3b")
 _STYLE: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 11,
+    "font.size": 10,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "figure.facecolor": "white",
@@ -33,22 +39,65 @@ _STYLE: Any = {
 }
 
 
+# In inches. On a screen of 360 pixels, 9 points are then 9.4 pixels high.
+_WIDTH = 4.8
+_SMALL = 9  # points
+_LETTERS = 64  # of the small font in a line
+# Hides lines behind text.
+_BLANK: Any = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+
+
 def _figure(
-    width: float, height: float, panels: int, record: Record
+    height: float, panels: int, record: Record
 ) -> tuple[Figure, list[Axes]]:
-    """Returns panels side by side, above a line with the origin."""
-    below = 0.3 / height
-    layout = ConstrainedLayoutEngine(rect=(0, below, 1, 1 - below))
-    figure = Figure(figsize=(width, height), layout=layout)
-    axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    """Returns panels of a height in inches, above lines with the origin."""
+    origin = f"{record['program']}: {report_tables.origin(record)}"
+    lines = textwrap.wrap(origin, _LETTERS)
+    below = 0.1 + 0.17 * len(lines)
+    total = height * panels + below
+    layout = ConstrainedLayoutEngine(
+        rect=(0, below / total, 1, 1 - below / total)
+    )
+    figure = Figure(figsize=(_WIDTH, total), layout=layout)
+    axes = list(figure.subplots(panels, 1, squeeze=False)[:, 0])
     figure.text(
-        0.01,
-        0.1 / height,
-        f"{record['program']}: {report_tables.origin(record)}",
-        fontsize=7.5,
+        0.02,
+        0.06 / total,
+        "\n".join(lines),
+        fontsize=_SMALL,
         color="#444444",
+        va="bottom",
     )
     return figure, axes
+
+
+def _title(axes: Axes, text: str, letters: int = _LETTERS - 6) -> None:
+    """Adds a title, wrapped to the width of the axes."""
+    axes.set_title(textwrap.fill(text, letters), fontsize=10, loc="left")
+
+
+def _legend(axes: Axes, **options: Any) -> None:
+    axes.legend(framealpha=1, edgecolor="none", fontsize=_SMALL, **options)
+
+
+def _rows(axes: Axes, names: Sequence[str], above: float = 0.28) -> None:
+    """Names places on the y axis from the top down, each above its marks.
+
+    Leaves room for a legend at the top.
+    """
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    for place, name in enumerate(names):
+        axes.text(
+            0,
+            place - above,
+            name,
+            transform=axes.get_yaxis_transform(),
+            fontsize=_SMALL,
+            va="bottom",
+            bbox=_BLANK,
+        )
+    axes.set_ylim(len(names) - 0.5, -1.2)
 
 
 def _label(axes: Axes, x: float, y: float, text: str) -> None:
@@ -59,8 +108,8 @@ def _label(axes: Axes, x: float, y: float, text: str) -> None:
         xytext=(6, 0),
         textcoords="offset points",
         va="center",
-        fontsize=9,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+        fontsize=_SMALL,
+        bbox=_BLANK,
     )
 
 
@@ -74,7 +123,7 @@ def _bars(
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.set_xlabel(unit)
-    axes.set_xlim(0, 1.3 * max(values))
+    axes.set_xlim(0, 1.45 * max(values))
 
 
 def _short(number: float) -> str:
@@ -89,7 +138,7 @@ def _rate(number: float) -> str:
 def peers(records: Mapping[str, Record]) -> Figure:
     """Draws training step and lookup, with one bar per library."""
     record = records["peers_benchmark"]
-    figure, panels = _figure(11, 3.4, 2, record)
+    figure, panels = _figure(2.8, 2, record)
     works = list(dict.fromkeys(line["work"] for line in record["lines"]))
     for axes, work in zip(panels, reversed(works)):
         lines = [line for line in record["lines"] if line["work"] == work]
@@ -101,7 +150,7 @@ def peers(records: Mapping[str, Record]) -> Figure:
         for place, time in enumerate(times):
             over = f"  ({time / times[0]:.2g} x)" if place else ""
             _label(axes, time, place, _short(time) + over)
-        axes.set_title(work.replace(", ", ":\n", 1), fontsize=10)
+        _title(axes, work[0].upper() + work[1:], 40)
     return figure
 
 
@@ -122,7 +171,7 @@ def lookups(records: Mapping[str, Record]) -> Figure:
         ]
         rows.append((size, rates))
     rows.sort(key=lambda row: (row[0][1], row[0][0]))
-    figure, (axes,) = _figure(8, 1.6 + 0.4 * len(rows), 1, record)
+    figure, (axes,) = _figure(1.9 + 0.4 * len(rows), 1, record)
     for place, (_, (ours, theirs)) in enumerate(rows):
         axes.plot([ours, theirs], [place] * 2, color=_OTHERS, zorder=1)
     for i, (label, color) in enumerate(
@@ -140,15 +189,15 @@ def lookups(records: Mapping[str, Record]) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(left=0)
     axes.set_xlabel("million ids per second, more is better")
-    axes.set_title("Lookups of 65,536 resident ids, by rows and dimension")
-    axes.legend(frameon=False, fontsize=9)
+    _title(axes, "Lookups of 65,536 resident ids, by rows and dimension", 40)
+    _legend(axes, loc="upper center", bbox_to_anchor=(0.4, -0.18))
     return figure
 
 
 def growth(records: Mapping[str, Record]) -> Figure:
     """Draws bytes per row and the longest lookups while a table grows."""
     record = records["growth_benchmark"]
-    figure, (memory, pauses) = _figure(11, 4.4, 2, record)
+    figure, (memory, pauses) = _figure(3.6, 2, record)
     for color, line in zip(_COLORS, record["lines"]):
         rows = [point["rows"] for point in line["points"]]
 
@@ -169,18 +218,18 @@ def growth(records: Mapping[str, Record]) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _rate(x)))
     memory.set_ylim(bottom=0)
     memory.set_ylabel("bytes per row")
-    memory.set_title(
-        "Memory per row: solid stats(), dotted the process's,\n"
-        "dashed the limit of 1.25 x its values + 36 bytes",
-        fontsize=10,
+    _title(
+        memory,
+        "Memory per row: solid stats(), dotted the process's, dashed the "
+        "limit of 1.25 x its values + 36 bytes",
     )
-    memory.legend(frameon=False, fontsize=9)
+    _legend(memory)
     pauses.set_yscale("log")
     pauses.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     pauses.set_ylabel("milliseconds")
-    pauses.set_title(
-        "Longest lookup of 4,096 new ids: solid CPU time,\ndotted elapsed time",
-        fontsize=10,
+    _title(
+        pauses,
+        "Longest lookup of 4,096 new ids: solid CPU time, dotted elapsed time",
     )
     return figure
 
@@ -189,7 +238,7 @@ def saving(records: Mapping[str, Record]) -> Figure:
     """Draws MB per second of saving and restoring, and of the baselines."""
     record = records["snapshot_benchmark"]
     lines = [line for line in record["lines"] if "MB" in line]
-    figure, (axes,) = _figure(9, 1.6 + 0.75 * len(lines), 1, record)
+    figure, (axes,) = _figure(1.6 + 0.75 * len(lines), 1, record)
     for i, (field, color, name) in enumerate(
         (
             ("seconds", _OURS, "Lodestar"),
@@ -197,21 +246,19 @@ def saving(records: Mapping[str, Record]) -> Figure:
         )
     ):
         rates = [line["MB"] / line[field] for line in lines]
-        places = [place + 0.38 * i - 0.19 for place in range(len(lines))]
-        axes.barh(places, rates, 0.36, color=color, label=name)
+        places = [place + 0.3 * i - 0.08 for place in range(len(lines))]
+        axes.barh(places, rates, 0.28, color=color, label=name)
         for place, rate in zip(places, rates):
             _label(axes, rate, place, f"{rate:,.0f}")
-    axes.set_yticks(
-        range(len(lines)),
-        [f"{line['work'].split(',')[0]}\n{line['baseline']}" for line in lines],
-        fontsize=9,
+    _rows(
+        axes,
+        [f"{line['work'].split(',')[0]}; {line['baseline']}" for line in lines],
     )
-    axes.invert_yaxis()
-    axes.margins(x=0.1)
+    axes.margins(x=0.15)
     axes.set_xlabel("MB of the file per second, more is better")
-    axes.legend(frameon=False, fontsize=9)
+    _legend(axes, loc="upper right", ncols=2)
     rows = lines[0]["work"].split(", ", 1)[1]
-    axes.set_title(f"Saving and restoring {rows}")
+    _title(axes, f"Saving and restoring {rows}")
     return figure
 
 
@@ -223,88 +270,88 @@ def reading(records: Mapping[str, Record]) -> Figure:
         if "gigabytes_a_second" in line and " threads" in line["work"]:
             work, threads = line["work"].rsplit(", ", 1)
             rates.setdefault(work, {})[threads] = line["gigabytes_a_second"]
-    figure, (axes,) = _figure(9, 1.6 + 0.6 * len(rates), 1, record)
+    figure, (axes,) = _figure(1.6 + 0.75 * len(rates), 1, record)
     for i, (threads, name, color) in enumerate(
         (
             ("1 threads", "1 thread", _OURS),
-            ("2 threads", "2 threads", "#6fa8d0"),
+            ("2 threads", "2 threads", _LIGHTER),
         )
     ):
-        places = [place + 0.38 * i - 0.19 for place in range(len(rates))]
+        places = [place + 0.3 * i - 0.08 for place in range(len(rates))]
         values = [rates[work].get(threads, 0.0) for work in rates]
-        axes.barh(places, values, 0.36, color=color, label=name)
+        axes.barh(places, values, 0.28, color=color, label=name)
         for place, value in zip(places, values):
             _label(axes, value, place, f"{value:.2f}")
     if not record["small"]:
         axes.axvline(
             1, color=_WANTED, ls="--", lw=1, label="target of Norm, Raw"
         )
-    axes.set_yticks(range(len(rates)), list(rates))
-    axes.invert_yaxis()
-    axes.margins(x=0.1)
+    _rows(axes, list(rates))
+    axes.margins(x=0.15)
     axes.set_xlabel("GB of the file per second, more is better")
-    axes.set_title("Reading samples of 13 floats and 26 slots, from page cache")
-    axes.legend(frameon=False, fontsize=9)
+    _title(axes, "Reading samples of 13 floats and 26 slots, from page cache")
+    _legend(axes, loc="upper left", ncols=3)
     return figure
 
 
 def _ratios(
-    program: str, title: str
+    program: str, title: str, series: Mapping[str, str]
 ) -> Callable[[Mapping[str, Record]], Figure]:
-    """Returns a function that draws a program's ratios and targets."""
+    """Returns a function that draws a program's ratios and targets.
+
+    Args:
+        program: Name of the program.
+        title: Title of the plot.
+        series: Maps names of one or two series to a pattern in the titles of
+            its lines. Lines that differ only in it share a row.
+    """
 
     def draw(records: Mapping[str, Record]) -> Figure:
         record = records[program]
-        lines = [line for line in record["lines"] if "ratio" in line]
-        figure, (axes,) = _figure(11, 1.8 + 0.3 * len(lines), 1, record)
-        for place, line in enumerate(lines):
-            axes.plot([1, line["ratio"]], [place] * 2, color=_OTHERS, lw=1)
-            # Targets are for full sizes.
-            wanted = isinstance(line["wanted"], int | float)
-            if wanted and not record["small"]:
-                label = (
-                    None if axes.get_legend_handles_labels()[0] else "target"
+        rows: dict[str, dict[str, Record]] = {}
+        for line in record["lines"]:
+            if "ratio" in line:
+                name = report_tables.title(line)
+                name = name.replace("000000 ", "M ")
+                one = next(x for x in series if re.search(series[x], name))
+                name = re.sub(series[one], "", name)
+                rows.setdefault(name, {})[one] = line
+        figure, (axes,) = _figure(1.2 + 0.62 * len(rows), 1, record)
+        _rows(axes, [name.replace("; ", "\n") for name in rows], 0.1)
+        colors = dict(zip(series, (_OURS, _LIGHTER)))
+        wanted, places = [], []
+        for place, lines in enumerate(rows.values()):
+            for i, (one, line) in enumerate(lines.items()):
+                y = place + 0.23 * i + 0.05
+                axes.plot([1, line["ratio"]], [y] * 2, color=_OTHERS, lw=1)
+                axes.plot(line["ratio"], y, "o", color=colors[one], ms=5)
+                # Outside the axes, where no marks are.
+                axes.text(
+                    1.01,
+                    y,
+                    _short(line["ratio"]),
+                    transform=axes.get_yaxis_transform(),
+                    va="center",
+                    fontsize=_SMALL,
                 )
-                axes.plot(
-                    line["wanted"],
-                    place,
-                    "|",
-                    color=_WANTED,
-                    ms=12,
-                    label=label,
-                )
-            # Outside the axes, where no marks are.
-            axes.text(
-                1.01,
-                place,
-                _short(line["ratio"]),
-                transform=axes.get_yaxis_transform(),
-                va="center",
-                fontsize=8,
-            )
-        axes.scatter(
-            [line["ratio"] for line in lines],
-            range(len(lines)),
-            color=_OURS,
-            label="measured",
-            zorder=3,
-        )
+                # Targets are for full sizes.
+                if isinstance(line["wanted"], int | float):
+                    wanted.append(line["wanted"])
+                    places.append(y)
+        for one, color in colors.items():
+            axes.plot([], [], "o", color=color, ms=5, label=one)
+        if not record["small"]:
+            axes.plot(wanted, places, "|", color=_WANTED, ms=9, label="target")
         axes.axvline(1, color="#444444", lw=0.8)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(
-            range(len(lines)),
-            [report_tables.title(line) for line in lines],
-            fontsize=8,
-        )
-        axes.set_ylim(len(lines) - 0.4, -0.6)
         axes.set_xlabel(
-            "baseline's time over Lodestar's; right of 1, Lodestar is faster"
+            "baseline's time over Lodestar's;\nright of 1, Lodestar is faster"
         )
-        axes.set_title(title)
-        axes.legend(frameon=False, fontsize=9)
+        _title(axes, title)
+        _legend(axes, loc="upper right", ncols=3)
         return figure
 
     return draw
@@ -318,17 +365,22 @@ PLOTS: dict[str, tuple[str, Callable[[Mapping[str, Record]], Figure]]] = {
     "saving": ("snapshot_benchmark", saving),
     "reading": ("reader_benchmark", reading),
     **{
-        name: (program, _ratios(program, title))
-        for name, program, title in (
+        name: (program, _ratios(program, title, series))
+        for name, program, title, series in (
             (
                 "id_tables",
                 "id_table_benchmark",
                 "Id tables compared with TensorFlow's and Keras's",
+                {"int64 keys": ",? int64", "strings": ", string"},
             ),
             (
                 "sequences",
                 "sequence_benchmark",
                 "Sequence ops compared with compositions of TensorFlow's",
+                {
+                    "forward": "^(?!.* with gradient)",
+                    "with gradient": " with gradient",
+                },
             ),
         )
     },

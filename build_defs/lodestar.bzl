@@ -213,6 +213,17 @@ def lodestar_op_library(name, srcs = None, hdrs = None, deps = [], **kwargs):
         **kwargs
     )
 
+def _installed_headers_impl(ctx):
+    headers = ctx.attr.of[CcInfo].compilation_context.headers.to_list()
+    own = [header for header in headers if header.short_path.startswith("tf_ops/")]
+    return [DefaultInfo(runfiles = ctx.runfiles(own))]
+
+lodestar_installed_headers = rule(
+    doc = "This project's headers that a library and its dependencies have.",
+    implementation = _installed_headers_impl,
+    attrs = {"of": attr.label(providers = [CcInfo])},
+)
+
 def lodestar_emulated_op_library(name, srcs, deps, hdrs = None):
     """GPU kernels with emulated CUDA, for tests.
 

@@ -18,12 +18,10 @@ import lodestar  # noqa: E402
 
 # isort: split
 import copy  # noqa: E402
-import functools  # noqa: E402
 import json  # noqa: E402
 import logging  # noqa: E402
 import pathlib  # noqa: E402
 import sys  # noqa: E402
-import time  # noqa: E402
 import types  # noqa: E402
 from collections.abc import Callable, Mapping  # noqa: E402
 
@@ -158,41 +156,6 @@ class UntilAllIsRead(keras.callbacks.Callback):
         show(logs)
 
 
-class Saves:
-    """Decides after which days a model is saved.
-
-    Args:
-        every: Days between two models. 0 saves if the time of the last save is at
-            most 2 % of the time since.
-        clock: Returns the time in seconds.
-    """
-
-    _SHARE = 0.02
-
-    def __init__(
-        self, every: int, clock: Callable[[], float] = time.perf_counter
-    ):
-        self._every = every
-        self._clock = clock
-        self._days = 0
-        self._seconds = 0.0  # of the last save; none before the first
-        self._end = clock()
-
-    def due(self) -> bool:
-        """Whether to save after one more day."""
-        self._days += 1
-        if self._every:
-            return self._days % self._every == 0
-        return self._seconds <= self._SHARE * (self._clock() - self._end)
-
-    def save(self, write: Callable[[], object]) -> None:
-        """Saves a model, and measures the time."""
-        begin = self._clock()
-        write()
-        self._end = self._clock()
-        self._seconds = self._end - begin
-
-
 def train(
     model: keras.Model, options: types.SimpleNamespace, one_pass: OnePass
 ) -> None:
@@ -218,15 +181,19 @@ def train(
     if done is not None:
         lodestar.snapshot.restore(model, done)
         print(f"Resuming from the model of {done.name}.", flush=True)
-    saves = Saves(options.save_every)
+    interval = lodestar.snapshot.SaveInterval()
     for number, (day, files) in enumerate(days, 1):
         print(f"{day}: {len(files)} files", flush=True)
         values = one_pass(files)
         print(f"{day}: AUC {values['auc']:.4f} during training", flush=True)
-        if saves.due() or number == len(days):
-            saves.save(
-                functools.partial(lodestar.snapshot.save, model, folder / day)
-            )
+        is_due = (
+            number % options.save_every == 0
+            if options.save_every
+            else interval.due()
+        )
+        if is_due or number == len(days):
+            info = lodestar.snapshot.save(model, folder / day)
+            interval.saved(info.seconds)
 
 
 def score(options: types.SimpleNamespace) -> None:

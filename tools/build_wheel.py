@@ -26,6 +26,9 @@ _NAME = "_lodestar_ops.so"
 _MARKER = re.compile(rb"LODESTAR_BUILT_FOR_TENSORFLOW=(\d+\.\d+)[^\0]*\0")
 # In pyproject.toml, for all releases that a wheel may support.
 _EXTRA = re.compile(r'"(tensorflow(?:-cpu)?)>=[^"]*"')
+# The header for custom ops; python/lodestar/sysconfig.py finds it.
+_HEADER = "tf_ops/kernels/embedding/op_table.h"
+_INCLUDE = re.compile(r'^#include "(tf_ops/[^"]+)"', re.MULTILINE)
 _METADATA = ("LICENSE", "NOTICE", "README.md", "pyproject.toml", "setup.py")
 # TensorFlow's package contains the first and loads it before Lodestar; every
 # program needs glibc's loader.
@@ -131,6 +134,18 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     target.chmod(0o644)
 
 
+def installed_headers() -> set[str]:
+    """Returns the header for custom ops, and all that it includes."""
+    found: set[str] = set()
+    new = {_HEADER}
+    while new:
+        found |= new
+        texts = [(ROOT / header).read_text() for header in new]
+        new = {name for text in texts for name in _INCLUDE.findall(text)}
+        new -= found
+    return found
+
+
 def offered(releases: Iterable[str]) -> str:
     """Returns the range for pip: ">=2.20,<2.22" for "2.20" and "2.21".
 
@@ -159,6 +174,10 @@ def _stage(folder: pathlib.Path, libraries: dict[str, pathlib.Path]) -> None:
     for suffix in ("*.py", "*.pyi", "*.csv.gz", "py.typed"):
         for path in package.rglob(suffix):
             _copy(path, folder / path.relative_to(ROOT))
+    for header in installed_headers():
+        _copy(
+            ROOT / header, folder / "python" / "lodestar" / "include" / header
+        )
     for release, path in libraries.items():
         ops = folder / "python" / "lodestar" / "_ops"
         target = ops / f"tf{release}" / _NAME

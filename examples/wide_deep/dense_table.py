@@ -1,7 +1,7 @@
 """The table to compare with: keras.layers.Embedding with a known vocabulary."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -51,7 +51,7 @@ class DenseTable(keras.layers.Layer):
         self,
         vocabulary: Mapping[str, np.ndarray],
         dim: int,
-        combiner: str,
+        combiner: Literal["mean", "sum"],
         initializer: str = "uniform",
     ):
         super().__init__(autocast=False)

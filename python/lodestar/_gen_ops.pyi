@@ -824,7 +824,7 @@ def lodestar_id_table_find_or_hash(
     keys: tf.Tensor,
     num_oov_buckets: int,
     first_bucket: int = -1,
-    hasher: str = 'fasthash',
+    hasher: str = 'fast',
     hasher_key: Sequence[int] = [],
     name: str | None = None,
 ) -> tf.Tensor: ...
@@ -909,6 +909,33 @@ def lodestar_index_text(
     num_fields: tf.Tensor,
     name: str | None = None,
 ) -> _IndexText: ...
+
+
+def lodestar_instant_dataset(
+    filenames: tf.Tensor,
+    batch_size: tf.Tensor,
+    num_parallel_files: tf.Tensor,
+    shuffle_rows: tf.Tensor,
+    seed: tf.Tensor,
+    num_shards: tf.Tensor,
+    shard_index: tf.Tensor,
+    slot_names: Sequence[str] | Sequence[bytes],
+    slot_types: Sequence[tf.DType],
+    slot_shapes: Sequence[Any],
+    slot_limits: Sequence[int],
+    slot_weighs: Sequence[int],
+    slot_used: Sequence[bool],
+    output_types: Sequence[tf.DType],
+    output_shapes: Sequence[Any],
+    batch_sizes: Sequence[bool],
+    drop_remainder: bool = False,
+    deterministic: bool = True,
+    open_command: Sequence[str] | Sequence[bytes] = [],
+    whole_files: bool = False,
+    skip_errors: bool = False,
+    skip_log: str = '',
+    name: str | None = None,
+) -> tf.Tensor: ...
 
 
 def lodestar_last_turn_is_held(

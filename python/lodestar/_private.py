@@ -9,11 +9,13 @@ import functools
 import importlib
 import types
 import weakref
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
+
+from lodestar import _bases
 
 
 @functools.cache
@@ -27,11 +29,14 @@ def _module(name: str) -> types.ModuleType | None:
 
 # The base class of objects that Keras's files find in attributes, such as layers,
 # metrics and optimizers.
-KerasSaveable: Any = getattr(
-    _module("keras.src.saving.keras_saveable"),
-    "KerasSaveable",
-    type("KerasSaveable", (), {}),
-)
+if TYPE_CHECKING:
+    KerasSaveable = object
+else:
+    KerasSaveable = getattr(
+        _module("keras.src.saving.keras_saveable"),
+        "KerasSaveable",
+        type("KerasSaveable", (), {}),
+    )
 
 
 # Methods that classes below override, by the class that must call them.
@@ -71,7 +76,7 @@ def check_overridden() -> None:
 check_overridden()
 
 
-class Resource(tf.saved_model.experimental.TrackableResource):
+class Resource(_bases.TrackableResource):
     """A resource that TensorFlow creates, fills and destroys.
 
     TensorFlow documents these methods as overridable, under private names, and traces
@@ -142,7 +147,7 @@ def _in_save_context() -> bool | None:
     return None if inside is None else bool(inside())
 
 
-class Variable(Saved, keras.Variable, KerasSaveable):
+class Variable(Saved, _bases.Variable, KerasSaveable):
     """A `keras.Variable` with its own content in the files of TensorFlow and Keras.
 
     Keras's files find it in an attribute and call its `save_own_variables` and
@@ -484,6 +489,41 @@ def layer_of(tensor: Any) -> Any:
     return getattr(history, "operation", None)
 
 
+def copy_history(source: keras.KerasTensor, target: tf.Tensor) -> None:
+    """Makes a placeholder lead to the layers that made a KerasTensor.
+
+    No public name leads there. Without the private name errors are less specific.
+    """
+    target._keras_history = getattr(source, "_keras_history", None)
+
+
+def _inputs_of(tensor: Any) -> Sequence[Any]:
+    """Returns the inputs of the layer or operation that made a KerasTensor."""
+    history = getattr(tensor, "_keras_history", None)
+    nodes = getattr(getattr(history, "operation", None), "_inbound_nodes", ())
+    place = getattr(history, "node_index", len(nodes))
+    return getattr(nodes[place], "input_tensors", ()) if nodes[place:] else ()
+
+
+def maker_from_ragged(tensor: Any) -> keras.Operation | None:
+    """Returns the last layer or operation that made a dense tensor of a ragged one.
+
+    Follows a dense KerasTensor back to its inputs, which no public name leads to.
+    Without the private names the result is None, and errors are less specific.
+    """
+    todo = [tensor]
+    # Each tensor once: the paths of a graph grow exponentially.
+    seen: set[int] = set()
+    while todo:
+        made = todo.pop(0)
+        given = _inputs_of(made)
+        if any(x.ragged for x in given):
+            return layer_of(made)
+        todo += [x for x in given if id(x) not in seen]
+        seen.update(map(id, given))
+    return None
+
+
 def keeps_inputs(tensor: Any, *attributes: str) -> bool:
     """Returns whether a KerasTensor has the attributes of the model inputs it uses.
 
@@ -491,14 +531,9 @@ def keeps_inputs(tensor: Any, *attributes: str) -> bool:
     graph shows, to convert an input. No public name leads from a tensor to the inputs
     of its layer. Without the private names the result is False for all but inputs.
     """
-    operation = layer_of(tensor)
-    if isinstance(operation, keras.layers.InputLayer):
+    if isinstance(layer_of(tensor), keras.layers.InputLayer):
         return True
-    nodes = getattr(operation, "_inbound_nodes", ())
-    place = getattr(
-        getattr(tensor, "_keras_history", None), "node_index", len(nodes)
-    )
-    given = getattr(nodes[place], "input_tensors", ()) if nodes[place:] else ()
+    given = _inputs_of(tensor)
     return bool(given) and all(
         all(
             getattr(x, name, None) == getattr(tensor, name, None)
@@ -572,7 +607,7 @@ def anew(function: tf.types.experimental.PolymorphicFunction) -> Any:
     )
 
 
-class DatasetOver(tf.data.Dataset):
+class DatasetOver(_bases.Dataset):
     """A dataset that wraps another one."""
 
     def __init__(self, dataset: tf.data.Dataset):

@@ -2,10 +2,11 @@
 
 import contextlib
 import copy
+import inspect
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 import tensorflow as tf
 
@@ -47,6 +48,16 @@ class SharedResource(_private.Resource):
         name: Prefix of the resource's name.
         device: Device of the resource. Defaults to the CPU of this process.
     """
+
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        # For `help` and completion, which would show the arguments of
+        # TensorFlow's metaclass, (*args, **kwargs).
+        of_init = inspect.signature(cls.__init__)
+        _, *arguments = of_init.parameters.values()
+        cls.__signature__ = of_init.replace(parameters=arguments)
 
     def __init__(self, name: str, device: str | None = None):
         super().__init__(device=device or "CPU")

@@ -6,13 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import check_text, check_unmasked
-from lodestar._typing import AnyTensor
+from lodestar._typing import AnyTensor, AnyTensorLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.ops import id_hash
 
 
 def hash_ids(
-    values: Any, *, column: str | None = None, salt: str | None = None
+    values: AnyTensorLike, *, column: str | None = None, salt: str | None = None
 ) -> AnyTensor:
     r"""Returns the ids of strings: 64-bit hashes, without a vocabulary.
 
@@ -41,22 +41,21 @@ def hash_ids(
     check_text("salt", salt)
     check_unmasked("values", values)
     # Keras traces subclassed models with floats, which `to_int64` accepts.
-    traced = tf.is_symbolic_tensor(values) and values.dtype.is_floating
-    if not traced and not isinstance(
-        values, (tf.RaggedTensor, tf.SparseTensor)
-    ):
+    found: Any = values
+    traced = tf.is_symbolic_tensor(found) and found.dtype.is_floating
+    if not traced and not isinstance(found, (tf.RaggedTensor, tf.SparseTensor)):
         try:
-            values = tf.convert_to_tensor(values, tf.string)
+            found = tf.convert_to_tensor(found, tf.string)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"`values`, a {type(values).__name__}, must be strings: {error}"
             ) from error
-    if values.dtype != tf.string and not traced:
+    if found.dtype != tf.string and not traced:
         raise ValueError(
-            f"`values` must be strings, got dtype {values.dtype.name}. Integers "
+            f"`values` must be strings, got dtype {found.dtype.name}. Integers "
             "are already ids."
         )
-    ids = ids_lib.to_int64(values, strings=True, column=column)
+    ids = ids_lib.to_int64(found, strings=True, column=column)
     return id_hash.salted(ids, salt)
 
 

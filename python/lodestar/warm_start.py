@@ -9,15 +9,16 @@ returned, use `EmbeddingVariable.load_rows`.
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from lodestar._checks import check_choice, is_integer
 from lodestar._files import list_folder
-from lodestar._typing import StrPath
+from lodestar._typing import DTypeLike, StrPath, TensorLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.dynamic_embedding import DynamicEmbedding
@@ -25,7 +26,8 @@ from lodestar.layers.feature import Feature
 
 __all__ = ["from_embedding", "from_tfra"]
 
-_EXISTING = ("overwrite", "keep")
+# What to do with rows that a table already has.
+Existing: TypeAlias = Literal["overwrite", "keep"]
 # Bytes of rows in memory at once.
 _CHUNK_BYTES = 16 << 20
 _KEY_DTYPES = (tf.int64, tf.int32)
@@ -39,11 +41,11 @@ Target = EmbeddingVariable | Feature | DynamicEmbedding
 
 def from_embedding(
     table: Target,
-    embedding: Any,
-    ids: Any = None,
+    embedding: keras.layers.Embedding | npt.ArrayLike,
+    ids: TensorLike | None = None,
     *,
     id_offset: int = 0,
-    existing: str = "overwrite",
+    existing: Existing = "overwrite",
 ) -> int:
     """Sets rows of a table from a dense embedding or an array.
 
@@ -84,30 +86,31 @@ def from_embedding(
                 "`build()`."
             )
         embedding = embedding.embeddings
-    rows = (
+    rows: Any = (
         embedding.value if isinstance(embedding, keras.Variable) else embedding
     )
     if not hasattr(rows, "shape"):
         rows = np.asarray(rows)
+    own_ids: Any = ids
     if ids is None:
         count = int(rows.shape[0]) if len(rows.shape) else 0
-        ids = _ids_from(id_offset, count)
+        own_ids = _ids_from(id_offset, count)
     elif id_offset:
         raise ValueError(
             f"Only one of `ids` and `id_offset` is allowed, got `id_offset`="
             f"{id_offset} with `ids`."
         )
-    if not hasattr(ids, "shape"):
-        ids = np.asarray(ids)
-    if len(ids.shape) != 1:
+    if not hasattr(own_ids, "shape"):
+        own_ids = np.asarray(own_ids)
+    if len(own_ids.shape) != 1:
         raise ValueError(
             "`ids` must have the shape [N], one id per row, got "
-            f"{tuple(ids.shape)}."
+            f"{tuple(own_ids.shape)}."
         )
-    target.check("embedding", tuple(rows.shape), int(ids.shape[0]))
+    target.check("embedding", tuple(rows.shape), int(own_ids.shape[0]))
     return target.write(
-        (ids[part], rows[part])
-        for part in _parts(int(ids.shape[0]), target.table.output_dim, 4)
+        (own_ids[part], rows[part])
+        for part in _parts(int(own_ids.shape[0]), target.table.output_dim, 4)
     )
 
 
@@ -116,9 +119,9 @@ def from_tfra(
     files: StrPath | Sequence[tuple[str, str]],
     *,
     output_dim: int,
-    key_dtype: Any = tf.int64,
-    value_dtype: Any = tf.float32,
-    existing: str = "overwrite",
+    key_dtype: DTypeLike = tf.int64,
+    value_dtype: DTypeLike = tf.float32,
+    existing: Existing = "overwrite",
 ) -> int:
     """Sets rows from the files of a TensorFlow Recommenders Addons table.
 
@@ -212,8 +215,8 @@ class _Target(NamedTuple):
     keep: bool
 
     @classmethod
-    def of(cls, target: Target, existing: str) -> "_Target":
-        check_choice("existing", existing, _EXISTING)
+    def of(cls, target: Target, existing: Existing) -> "_Target":
+        check_choice("existing", existing, get_args(Existing))
         keep = existing == "keep"
         if isinstance(target, EmbeddingVariable):
             return cls(target, ids_lib.to_int64, keep)

@@ -84,11 +84,11 @@ void TestMap(Random* random, int64_t size) {
     ExpectOk(map->Find(on, device_asked.data(), count, -7, found.data()),
              "find");
     check("find", [](int64_t) { return -7; });
-    for (const char* const name : {"fasthash", "stronghash", "legacy"}) {
+    for (const char* const name : {"fast", "strong", "legacy"}) {
       const Numbers hash_key = {3, -4};
       BucketHash hash;
       ExpectOk(BucketHash::Create(name,
-                                  std::strcmp(name, "stronghash") == 0
+                                  std::strcmp(name, "strong") == 0
                                       ? Span<const int64_t>(hash_key)
                                       : Span<const int64_t>(),
                                   &hash),

@@ -71,6 +71,40 @@ def test_every_public_name_is_in_the_reference(site, pages):
     assert not missing
 
 
+def _order(page):
+    """Returns the names that a page of the reference documents, in order."""
+    return re.findall(r'<h\d id="(lodestar[^"]*)"', page.text)
+
+
+def test_the_reference_begins_with_the_layers(site, pages):
+    home = pages[(site / "index.html").resolve()]
+    modules = [link for link in home.links if link.startswith("reference/")]
+    assert modules[:2] == [
+        "reference/lodestar.layers.html",
+        "reference/lodestar.html",
+    ]
+    for module, first in (
+        ("lodestar.layers", "EmbeddingCollection"),
+        ("lodestar", "EmbeddingVariable"),
+        ("lodestar.data", "open_dataset"),
+        ("lodestar.train", "fit"),
+    ):
+        page = pages[(site / f"reference/{module}.html").resolve()]
+        assert _order(page)[:2] == [module, f"{module}.{first}"]
+
+
+def test_the_reference_has_no_methods_that_only_keras_calls(site, pages):
+    folder = (site / "reference").resolve()
+    hooks = r"\.(_\w*[^_]|on_\w+_(begin|end)|compute_\w+|\w+_own_variables)$"
+    assert not [
+        name
+        for path, page in pages.items()
+        if path.parent == folder
+        for name in _order(page)
+        if re.search(hooks, name)
+    ]
+
+
 def test_no_link_and_no_anchor_is_dead(pages):
     dead = []
     for path, page in pages.items():

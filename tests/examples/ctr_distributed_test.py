@@ -1,7 +1,6 @@
 """Tests of examples/ctr_distributed.py, in one process and on a cluster."""
 
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -57,31 +56,6 @@ def log(tmp_path_factory):
         *("--files", folder / "%Y%m%d" / "part-*", "--first-day", "2026-02-25"),
         *("--schema", whole.schema_file, "--batch-size", 64),
     ]
-
-
-def test_models_are_saved_for_two_percent_of_the_time():
-    import ctr_distributed
-
-    def saved_days(every, day_seconds, save_seconds, days=20):
-        now = [0.0]
-        saves = ctr_distributed.Saves(every, clock=lambda: now[0])
-
-        def write(day):
-            now[0] += save_seconds
-            found.append(day)
-
-        found = []
-        for day in range(1, days + 1):
-            now[0] += day_seconds
-            if saves.due():
-                saves.save(functools.partial(write, day))
-        return found
-
-    assert saved_days(0, 100, 2) == list(range(1, 21))
-    assert saved_days(0, 100, 3) == list(range(1, 21, 2))
-    assert saved_days(0, 10, 1.5) == [1, 9, 17]
-    assert saved_days(0, 10, 0) == list(range(1, 21))
-    assert saved_days(3, 1, 99) == [3, 6, 9, 12, 15, 18]
 
 
 def results(output):

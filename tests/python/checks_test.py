@@ -40,8 +40,8 @@ USES = {
     "id table": lambda _, ids: lodestar.lookup.IdTable([1, 2, 3]).lookup(ids),
     "keys": lambda _, ids: lodestar.lookup.IdTable(ids),
     "values": lambda _, ids: lodestar.lookup.IdTable([4, 5, 6], ids),
-    "buckets": lambda _, ids: lodestar.lookup.IdTable(
-        [1, 2, 3], num_oov_buckets=2
+    "buckets": lambda _, ids: lodestar.lookup.index_table_from_tensor(
+        [1, 2, 3], 2
     ).lookup(ids),
     "id lookup": lambda _, ids: lodestar.layers.IdLookup(
         [1, 2, 3], vocabulary_dtype="int64"

@@ -113,6 +113,15 @@ def fill():
         model.predict(tf.sparse.from_dense(X), verbose=0)
 
 
+def lose_ragged():
+    rows = keras.layers.Dense(2)(keras.Input((None, 2), ragged=True))
+    try:
+        lodestar.sequence.pool(rows)
+    except TypeError as error:
+        if "(Dense) made it from a ragged tensor" not in str(error):
+            raise
+
+
 def predict():
     model = Bare()
     model.predict(X, verbose=0)
@@ -262,6 +271,7 @@ def go_on():
 
 TRAIN = [fit_layer, fit_untold, predict, freeze, penalize]
 SAVE = [files, weights, checkpoint, legacy_file, copies_of_weights]
+LOST = (TypeError, "Declare an input of a Keras model")
 NEEDS_TRAINING = (RuntimeError, "Pass training=True to train the rows")
 OVERRIDDEN = ([check_overridden], {check_overridden: (ImportError, "has no")})
 RECORD = (TRAIN, {fit_untold: NEEDS_TRAINING})
@@ -279,7 +289,11 @@ STOPPED = ([fit_layer, recompute], {})
 GRAPHS = ([fit_layer, fit_untold, fit_lost], {})
 DEVICE = ([device_and_copy], {})
 WRAPS = (tf.errors.InvalidArgumentError, "outside of .* which that cast wraps")
-CONVERSIONS = ([fit_layer, narrow, fill], {narrow: WRAPS})
+CONVERSIONS = (
+    [fit_layer, narrow, fill, lose_ragged],
+    {narrow: WRAPS, lose_ragged: LOST},
+)
+HISTORY = ([schema_of_inputs, lose_ragged], {lose_ragged: LOST})
 # By name: the code to run without it, and the error each raises.
 WITHOUT = {
     "tensorflow.python.eager.record": RECORD,
@@ -321,8 +335,8 @@ WITHOUT = {
     "_inbound_nodes": CONVERSIONS,
     "node_index": CONVERSIONS,
     "input_tensors": CONVERSIONS,
-    "_keras_history": ([schema_of_inputs], {}),
-    "operation": ([schema_of_inputs], {}),
+    "_keras_history": HISTORY,
+    "operation": HISTORY,
     "_keras_mask": (
         [mask],
         {mask: (RuntimeError, "unknown attribute for masks")},

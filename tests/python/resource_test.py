@@ -14,7 +14,7 @@ from handles import weak
 
 import lodestar
 from lodestar._library import gen_ops
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
 
 IDS = [3, 1, 2]
 
@@ -248,7 +248,7 @@ def test_copies_of_id_tables():
     assert copied.lookup(keys).numpy().tolist() == [0, 1, 5, -7]
     del names, copied
     assert shallow.lookup(keys).numpy().tolist() == [0, 1, -7, 6]
-    buckets = IdTable(["a", "b"], num_oov_buckets=5)
+    buckets = IdTableWithHashBuckets(IdTable(["a", "b"]), 5)
     want = buckets.lookup(keys).numpy().tolist()
     copied, shallow = copy.deepcopy(buckets), copy.copy(buckets)
     assert copied.resource_handle is not buckets.resource_handle
@@ -400,7 +400,7 @@ def test_tables_are_not_pickled():
     ):
         pickle.dumps(trained())
     with pytest.raises(TypeError, match="IdTable.*cannot be pickled"):
-        pickle.dumps({"names": IdTable(["a"], num_oov_buckets=3)})
+        pickle.dumps({"names": IdTableWithHashBuckets(IdTable(["a"]), 3)})
 
 
 WITH_NAMES = {

@@ -118,8 +118,8 @@ def test_a_collection_keeps_its_columns(tmp_path):
 
 def test_a_vocabulary_hashes_missing_strings_equally():
     buckets = 2**40
-    table = lodestar.lookup.IdTable(
-        [], key_dtype=tf.string, num_oov_buckets=buckets
+    table = lodestar.lookup.IdTableWithHashBuckets(
+        None, buckets, key_dtype=tf.string
     )
     ids = lodestar.hash_ids(WORDS).numpy().view(np.uint64)
     np.testing.assert_array_equal(table.lookup(WORDS), ids % buckets)

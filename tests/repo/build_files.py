@@ -26,6 +26,7 @@ _OTHERS = (
     "py_binary",
     "py_library",
     "lodestar_emulated_op_library",
+    "lodestar_installed_headers",
 )
 
 

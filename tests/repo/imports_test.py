@@ -8,6 +8,8 @@ import checkout
 
 # Modules and a folder that every folder may import, with their own imports.
 _BASE = {
+    "_arguments": ("_checks",),
+    "_bases": (),
     "_checks": (),
     "_commands": ("_formats", "_startup", "version"),
     "_errors": (),
@@ -16,7 +18,8 @@ _BASE = {
     "_library": ("_commands", "_op_wrappers", "_private", "_startup"),
     "_op_wrappers": (),
     "_optional": (),
-    "_private": (),
+    "_private": ("_bases",),
+    "_reprs": (),
     "_resource": ("_library", "_private", "_servers"),
     "_servers": ("_library", "_private"),
     "_startup": (),
@@ -38,6 +41,7 @@ _PACKAGES = {
     "lookup": ("ops",),
     "embedding": ("ops",),
     "optimizers": ("embedding", "ops"),
+    "sysconfig": (),
     "string_ids": ("embedding", "ops"),
     "layers": ("embedding", "lookup", "ops", "ragged", "sequence"),
     "warm_start": ("embedding", "layers"),

@@ -52,6 +52,22 @@ serve = served.signatures["serving_default"]
 np.testing.assert_allclose(scores, wanted["scores"], rtol=1e-6)
 print("served", lodestar.__file__)
 """
+_READER = """
+#include "tf_ops/kernels/embedding/op_table.h"
+
+int64_t CountRows(tensorflow::OpKernelContext* ctx) {
+  const lodestar::OpTable table(ctx, 0);
+  if (!table.ok()) return -1;
+  lodestar::EmbeddingStats stats;
+  lodestar::InspectedIds ids;
+  lodestar::EmbeddingRows rows;
+  table.Check(table->ReadStats(&stats, table.on()));
+  table.Check(table->Inspect({}, &ids, table.on()));
+  table.Check(table->Export(true, &rows, table.on()));
+  return table->rounding(table->step(), true).enabled + rows.ids.size() +
+         table->initializer().value().key;
+}
+"""
 
 
 @pytest.fixture(scope="session")
@@ -198,6 +214,26 @@ def test_the_command_line(with_tensorflow, folder):
     assert re.search(r"\n1 +full ", listed)
 
 
+def test_a_custom_op_links_with_the_installed_package(with_tensorflow, folder):
+    code = (
+        "import lodestar.sysconfig as s, sys\n"
+        "print(*getattr(s, f'get_{sys.argv[1]}_flags')())"
+    )
+    (folder / "reader.cc").write_text(_READER)
+    compile_flags, link_flags = (
+        _output([with_tensorflow, "-c", code, kind], folder).split()
+        for kind in ("compile", "link")
+    )
+    include = with_tensorflow.parents[1].glob("lib/*/*/lodestar/include")
+    assert compile_flags == [f"-I{path}" for path in include]
+    # Without TensorFlow's headers, and with all functions defined.
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-Wl,--no-undefined"]
+    _output(
+        [*command, *compile_flags, "reader.cc", "-o", "reader.so", *link_flags],
+        folder,
+    )
+
+
 def test_the_metadata(wheel, libraries):
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
@@ -293,6 +329,10 @@ def test_content(wheel, libraries):
         for path in (package / "lodestar").rglob("*.py")
     }
     assert {name for name in sizes if name.endswith(".py")} == sources
+    headers = {name for name in sizes if name.endswith(".h")}
+    assert headers == {
+        f"lodestar/include/{name}" for name in build_wheel.installed_headers()
+    }
     objects = [name for name in sizes if ".so" in name]
     assert sorted(objects) == sorted(
         f"lodestar/_ops/tf{release}/_lodestar_ops.so"

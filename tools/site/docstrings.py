@@ -8,10 +8,21 @@ from public_api import linked_names, public_names
 
 # From a prompt to the next empty line; Markdown would read it as a quotation.
 _EXAMPLE = re.compile(r"^>>> (?:.+\n?)+", re.M)
+# Methods that Keras calls, whose meaning Keras documents.
+_HOOK = re.compile(
+    r"on_(train|epoch|batch|test|predict)_\w+|set_model|(get|set)_state"
+    r"|compute_\w+|(save|load)_own_variables|get_config|from_config"
+)
 
 
 class Docstrings(griffe.Extension):
-    """Fences the examples of docstrings, and links names to the reference."""
+    """Fences examples, links names to the reference, and leaves out hooks."""
+
+    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        """Leaves methods that Keras calls out of the reference."""
+        del kwargs
+        for name in filter(_HOOK.fullmatch, list(cls.members)):
+            del cls.members[name]
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrites the docstring of an object."""

@@ -1,8 +1,9 @@
 """Adds pages outside docs/ to the site, and adapts links.
 
 Pages are written for the repository, so their links name its files. On the
-site, a link to a page leads to that page, and a link to another file becomes
-text. Public names in backquotes link to the reference.
+site, a link to a page leads to that page, a link to a module to its page of the
+reference, and a link to another file becomes text. Public names in backquotes
+link to the reference.
 """
 
 import fnmatch
@@ -26,12 +27,49 @@ _ELSEWHERE = {
     "benchmarks/README.md": "benchmarks.md",
 }
 _PLACES = {place: path for path, place in _ELSEWHERE.items()}
+# The reference begins with these names of a module, in this order.
+_FIRST = (
+    # lodestar.layers
+    "EmbeddingCollection",
+    "DynamicEmbedding",
+    # lodestar
+    "EmbeddingVariable",
+    "Feature",
+    "MinCount",
+    "MaxRows",
+    "MaxAge",
+    "EmbeddingRows",
+    # lodestar.optimizers
+    "Adagrad",
+    "Adam",
+    # lodestar.data
+    "open_dataset",
+    "Schema",
+    "Column",
+    # lodestar.train
+    "fit",
+    "evaluate",
+    "predict",
+    # lodestar.callbacks
+    "Snapshot",
+    # lodestar.snapshot, lodestar.export
+    "save",
+    "restore",
+    # lodestar.sequence
+    "pool",
+    "pad",
+    "unpad",
+)
+# A module of the package, whose page is in the reference.
+_MODULE = re.compile(r"python/(lodestar(?:/\w+)?)(?:/__init__)?\.py")
 _FENCED = re.compile(r"(^ *```.*?^ *```$)", re.M | re.S)
 _LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^()\s]+)\)")
 
 
 def _reference(module: str, names: list[str]) -> str:
-    listed = "".join(f"\n        - {name}" for name in names)
+    first = [name for name in _FIRST if name in names]
+    rest = [name for name in names if name not in first]
+    listed = "".join(f"\n        - {name}" for name in first + rest)
     return (
         f"---\ntitle: {module}\n---\n::: {module}\n    options:\n"
         f"      heading_level: 1\n      members:{listed}\n"
@@ -95,6 +133,8 @@ def on_page_markdown(
             posixpath.join(posixpath.dirname(path), target)
         )
         uri = _ELSEWHERE.get(named, named.removeprefix("docs/"))
+        if module := _MODULE.fullmatch(named):
+            uri = f"reference/{module[1].replace('/', '.')}.md"
         if files.get_file_from_path(uri):
             relative = posixpath.relpath(uri, posixpath.dirname(place) or ".")
             end = f"#{anchor}" if anchor else ""

@@ -67,8 +67,8 @@ def _keys(prefix: str = "", default: str = "") -> list[click.Option]:
 READING = [
     option(
         "--format",
-        "Format of IN.  [default: detected from the first bytes; raw only "
-        "from the extension .raw or .bin]",
+        "Format of IN.  [default: detected from the first bytes; raw and "
+        "instant only from the extensions .raw, .bin and .instant]",
         click.Choice(FORMAT_NAMES),
     ),
     option(
@@ -144,6 +144,12 @@ READING = [
     ),
 ]
 WRITING = [
+    option(
+        "--batch-size",
+        "instant: batch size with which Paddle reads OUT.  [default: 32]",
+        _positive,
+        "N",
+    ),
     option("--check", "norm: checksums.  [default: sum]", click.Choice(CHECKS)),
     option(
         "--row-group-size", "parquet: examples per row group.", _positive, "N"
@@ -176,9 +182,9 @@ _ALL = "All IN are of one format; a folder or a file list stands for its files."
 
 DATA = group(
     "data",
-    "Convert, inspect, validate and generate training data. Formats: MultiSlot "
-    "text, HugeCTR's Norm and Raw, Parquet, Arrow, TFRecord of tf.Example, CSV, TSV, "
-    "JSON lines.",
+    "Convert, inspect, validate and generate training data. Formats: Paddle's "
+    "MultiSlot text and FileInstant, HugeCTR's Norm and Raw, Parquet, Arrow, "
+    "TFRecord of tf.Example, CSV, TSV, JSON lines.",
     [
         Command(
             "convert",
@@ -278,7 +284,7 @@ DATA = group(
                 ),
                 option(
                     "--one-id",
-                    "Exactly one id in each id column, as raw always has.",
+                    "Exactly one id in each id column, as raw and instant always have.",
                     is_flag=True,
                 ),
                 _delimiter("--delimiter", "comma for csv, tab for tsv"),

@@ -216,7 +216,7 @@ def _generate(
             samples,
             num_files,
             seed=seed,
-            one_id=one_id or made.name == "raw",
+            one_id=one_id or made.name in ("raw", "instant"),
             writer=writer,
             suffix=made.suffixes[0],
             on_progress=progress.update,

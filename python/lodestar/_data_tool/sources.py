@@ -24,6 +24,7 @@ from lodestar.data.sample_columns import (
 from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.norm_writer import norm_header
+from lodestar.paddle import instant_dataset
 
 _BATCH = 2048
 _NORM_HEAD_BYTES = 100
@@ -81,8 +82,8 @@ def open_source(
         return _ArrowSource(
             paths, schema, skipped, on_progress, format=found.name, **options
         )
-    kind = _NormSource if found.name == "norm" else _DatasetSource
-    return kind(
+    kinds = {"norm": _NormSource, "instant": _InstantSource}
+    return kinds.get(found.name, _DatasetSource)(
         paths,
         schema,
         skipped,
@@ -146,6 +147,16 @@ class _DatasetSource(Source):
         if keep.all():
             return columns
         return take(columns, np.flatnonzero(keep))
+
+
+class _InstantSource(_DatasetSource):
+    """Reads FileInstant files, whose bytes depend on which columns are used."""
+
+    def __init__(self, *arguments: Any, dataset: Any, **options: Any):
+        super().__init__(
+            *arguments, dataset=instant_dataset.every_column, **options
+        )
+        self._read_spec = self.spec
 
 
 class _NormSource(_DatasetSource):

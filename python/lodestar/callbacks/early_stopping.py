@@ -3,18 +3,18 @@
 import os
 import tempfile
 import warnings
-from typing import Any
+from typing import Any, Literal
 
-import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._typing import StrPath
 from lodestar.embedding.table_variable import as_table
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.found_tables import tables_in
 
 
-class EarlyStopping(keras.callbacks.EarlyStopping):
+class EarlyStopping(_bases.EarlyStopping):
     """`keras.callbacks.EarlyStopping` that also restores tables.
 
     For `restore_best_weights`, Keras keeps `model.get_weights()` of the best
@@ -63,7 +63,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         min_delta: float = 0,
         patience: int = 0,
         verbose: int = 0,
-        mode: str = "auto",
+        mode: Literal["auto", "min", "max"] = "auto",
         baseline: float | None = None,
         restore_best_weights: bool = False,
         start_from_epoch: int = 0,
@@ -94,13 +94,15 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
             None  # Version, or 0 while it is being written.
         )
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Removes the best epoch of an earlier training."""
         super().on_train_begin(logs)
         self._kept = None
         self._remove()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Keeps the epoch if it is the best so far."""
         super().on_epoch_end(epoch, logs)
         is_best = self.best is not None and self.best_epoch == epoch
@@ -111,7 +113,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping):
         else:
             self._keeper._keep_best(self)
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the best epoch."""
         super().on_train_end(logs)
         keeper, manager = self._keeper, self._manager

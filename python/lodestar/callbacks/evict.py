@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lodestar._typing import Every
 from lodestar.callbacks.periodic import Periodic
 from lodestar.callbacks.table_stats import children
 from lodestar.embedding import policies
@@ -35,7 +36,7 @@ class Evict(Periodic):
 
     def __init__(
         self,
-        every: str | int = "epoch",
+        every: Every = "epoch",
         policy: policies.Evictions = None,
         on_evict: Callable[[EmbeddingVariable, np.ndarray, np.ndarray], Any]
         | None = None,
@@ -50,7 +51,7 @@ class Evict(Periodic):
         self._policy = policy
         self._on_evict = on_evict
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that there is something to evict."""
         tables = children(self.model, EmbeddingVariable)
         if not tables:
@@ -73,7 +74,9 @@ class Evict(Periodic):
             if ids.shape[0]:
                 self._on_evict(table, ids.numpy(), rows.numpy())
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Evicts rows if `every` is `"epoch"`."""
         if self._by_epoch:
             self._on_batches()

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import keras
-
+from lodestar import _bases
 from lodestar._checks import check_epoch_or_count
+from lodestar._typing import Every
 
 
-class Periodic(keras.callbacks.Callback):
+class Periodic(_bases.Callback):
     """Counts the trained batches, and calls `_on_batches` every so many.
 
     With `steps_per_execution` a call is several batches, some of which may be beyond
@@ -19,7 +19,7 @@ class Periodic(keras.callbacks.Callback):
         every: Number of batches, or `"epoch"`, which calls nothing.
     """
 
-    def __init__(self, name: str, every: str | int):
+    def __init__(self, name: str, every: Every):
         super().__init__()
         check_epoch_or_count(name, every)
         self._every: Any = every
@@ -35,10 +35,14 @@ class Periodic(keras.callbacks.Callback):
         """Acts after the last of `every` batches."""
         raise NotImplementedError
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._first_batch = batch
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         before = self._batches
         steps = (self.params or {}).get("steps")
         last = batch if steps is None else min(batch, steps - 1)

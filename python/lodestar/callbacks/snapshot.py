@@ -4,13 +4,14 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_count, check_epoch_or_count
-from lodestar._typing import StrPath
+from lodestar import _bases
+from lodestar._checks import check_choice, check_count, is_integer
+from lodestar._typing import Every, Model, StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.resumption import Resumption
 from lodestar.embedding import workers
@@ -22,8 +23,14 @@ from lodestar.snapshot.found_tables import tables_in
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.manifest import check_metadata
 from lodestar.snapshot.model import restore, restore_values, save
-from lodestar.snapshot.restoring import RestoreReport
+from lodestar.snapshot.restoring import (
+    OnExtra,
+    OnMissing,
+    OptimizerSlots,
+    RestoreReport,
+)
 from lodestar.snapshot.resumable_dataset import ResumableDataset
+from lodestar.snapshot.save_interval import SaveInterval
 from lodestar.snapshot.together import Together
 
 # Metadata of the place in training before the first batch.
@@ -32,7 +39,11 @@ _START = {"epoch": 0, "batch": -1, "epoch_ended": False}
 _LOCK_SECONDS = 60
 
 
-class Snapshot(keras.callbacks.Callback):
+# What to do if a snapshot cannot be written.
+OnSnapshotError: TypeAlias = Literal["raise", "warn"]
+
+
+class Snapshot(_bases.Callback):
     """Saves snapshots of the whole training in the background.
 
     A snapshot has the tables, weights, optimizer, random seeds and position in the
@@ -58,8 +69,9 @@ class Snapshot(keras.callbacks.Callback):
 
     Args:
         path: Folder of the snapshots; see `lodestar.snapshot.save`.
-        every_n_steps: Steps between snapshots, or `"epoch"` for one at the end of
-            each epoch.
+        every_n_steps: Steps between snapshots; `"epoch"` for one at the end of
+            each epoch; or `"auto"` for one when writing the last took at most 2 % of
+            the time since.
         deltas_per_full: Deltas between two full snapshots. 0 writes only full ones.
         keep: Number of versions to keep, with all that they depend on. None keeps
             all.
@@ -80,21 +92,22 @@ class Snapshot(keras.callbacks.Callback):
     def __init__(
         self,
         path: StrPath,
-        every_n_steps: int | str = "epoch",
+        every_n_steps: Every | Literal["auto"] = "epoch",
         deltas_per_full: int = 10,
         keep: int | None = None,
-        iterator: Any = None,
+        iterator: ResumableDataset | tf.data.Iterator | None = None,
         metadata: Mapping[str, Any]
         | Callable[[], Mapping[str, Any]]
         | None = None,
-        on_error: str = "raise",
+        on_error: OnSnapshotError = "raise",
     ):
         super().__init__()
         self._folder = SnapshotFolder(path)
-        check_epoch_or_count("every_n_steps", every_n_steps)
+        _check_every(every_n_steps)
         check_count("deltas_per_full", deltas_per_full, 0)
-        check_choice("on_error", on_error, ("raise", "warn"))
+        check_choice("on_error", on_error, get_args(OnSnapshotError))
         self._every_n_steps: Any = every_n_steps
+        self._interval = SaveInterval() if every_n_steps == "auto" else None
         self._deltas_per_full = deltas_per_full
         self._keep = None if keep is None else check_count("keep", keep, 1)
         self._iterator = iterator
@@ -191,13 +204,13 @@ class Snapshot(keras.callbacks.Callback):
 
     def restore(
         self,
-        model: keras.Model,
+        model: Model,
         version: int | None = None,
         *,
         rename: Mapping[str, str] | None = None,
-        on_missing: str = "error",
-        on_extra: str = "error",
-        optimizer_slots: str = "require",
+        on_missing: OnMissing = "error",
+        on_extra: OnExtra = "error",
+        optimizer_slots: OptimizerSlots = "require",
     ) -> RestoreReport:
         """Restores a model; see `lodestar.snapshot.restore`.
 
@@ -230,20 +243,23 @@ class Snapshot(keras.callbacks.Callback):
         self._fresh = self._stopped = False
         return report
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         self._place = {**_START, "epoch": epoch, "batch": self._first_batch - 1}
         self._first_batch = 0
         self._fresh = False
         self._stopped = False
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Takes a snapshot if one is due."""
         # With steps_per_execution a call is several steps.
         self._steps += batch - self._place["batch"]
         self._place["batch"] = batch
         self._unsaved = True
-        if self._every_n_steps != "epoch":
-            self._due |= self._steps >= self._every_n_steps
+        self._due |= self._is_due()
         if self._batches_left() == 0:
             # Left to on_epoch_end, after the other callbacks saw the epoch end.
             return
@@ -254,7 +270,9 @@ class Snapshot(keras.callbacks.Callback):
         elif self._due:
             self._take_if_free()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Takes a snapshot if one is due or the epoch is the best."""
         if (
             not self._stopped
@@ -280,7 +298,7 @@ class Snapshot(keras.callbacks.Callback):
         elif self._due:
             self._take_if_free()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Takes the last snapshot and waits for it."""
         self._collect()
         if self._unsaved:
@@ -307,6 +325,19 @@ class Snapshot(keras.callbacks.Callback):
         if not self._stopped:
             self._unsaved = True
             self._restored = callback
+
+    def _is_due(self) -> bool:
+        """Returns whether a snapshot is due between two steps, in all workers."""
+        if self._every_n_steps == "epoch":
+            return False
+        if self._interval is None:
+            return bool(self._steps >= self._every_n_steps)
+        if self._writing is not None:
+            if not self._writing.done():
+                return False
+            self._collect()
+        strategy = self.model.distribute_strategy
+        return workers.any_of(strategy, self._interval.due())
 
     def _batches_left(self) -> int | None:
         """Returns the number of batches left in the epoch, or None if unknown."""
@@ -404,15 +435,17 @@ class Snapshot(keras.callbacks.Callback):
             return
         best, self._best_in_writing = self._best_in_writing, []
         try:
-            version = writing.wait().version
+            info = writing.wait()
         except Exception as error:
             for callback in best:
                 callback._kept = None
             self._failed(error)
             return
-        self._newest = version
+        self._newest = info.version
         for callback in best:
-            callback._kept = version
+            callback._kept = info.version
+        if self._interval is not None:
+            self._interval.saved(info.seconds)
         keep = self._keep
         if keep is None:
             return
@@ -427,12 +460,23 @@ class Snapshot(keras.callbacks.Callback):
             remove_old(self._folder, keep, self._kept_in_writing)
 
     def _failed(self, error: Exception) -> None:
+        if self._interval is not None:
+            self._interval.saved()
         if self._on_error == "raise":
             raise error
         warnings.warn(
             f"No snapshot was written to {self._folder.path}: {error}",
             RuntimeWarning,
             stacklevel=3,
+        )
+
+
+def _check_every(every: Any) -> None:
+    is_count = is_integer(every) and 1 <= every < 2**63
+    if every not in ("epoch", "auto") and not is_count:
+        raise ValueError(
+            "`every_n_steps` must be 'epoch', 'auto' or an integer of at least 1, "
+            f"got {every!r}."
         )
 
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._files import as_path
-from lodestar._typing import StrPath
+from lodestar._typing import Every, StrPath
 from lodestar.callbacks.periodic import Periodic
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.embedding_collection import EmbeddingCollection
@@ -58,7 +58,7 @@ class TableStats(Periodic):
     def __init__(
         self,
         log_dir: StrPath | None,
-        update_freq: str | int = "epoch",
+        update_freq: Every = "epoch",
         logs: str | Iterable[str] = ("rows",),
     ):
         super().__init__("update_freq", update_freq)
@@ -72,7 +72,7 @@ class TableStats(Periodic):
         self._logs = logs if logs == "all" else list(logs)
         self._writer: tf.summary.SummaryWriter | None = None
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks `logs` and opens the event file."""
         numbers = model_stats(self.model)
         for name in self._logs if numbers and self._logs != "all" else ():
@@ -108,7 +108,7 @@ class TableStats(Periodic):
             ):
                 logs[name] = value
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._files import as_path
@@ -31,7 +32,7 @@ embeddings {{
 """
 
 
-class TensorBoard(keras.callbacks.TensorBoard):
+class TensorBoard(_bases.TensorBoard):
     """`keras.callbacks.TensorBoard` with tables in the embedding projector.
 
     Keras's own projector shows only `keras.layers.Embedding`. This callback
@@ -126,7 +127,9 @@ class TensorBoard(keras.callbacks.TensorBoard):
                 text = file.read().decode(errors="replace")
             self._labels[name] = text.splitlines()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Writes histograms, images and the projector's files if due."""
         super().on_epoch_end(epoch, logs)
         if self.histogram_freq and epoch % self.histogram_freq == 0:
@@ -134,7 +137,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         if self._projector_freq and epoch % self._projector_freq == 0:
             self._write_projector()
 
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         super().on_train_end(logs)
         if self._tables_writer is not None:
             self._tables_writer.close()

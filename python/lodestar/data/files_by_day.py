@@ -1,16 +1,18 @@
 """files_by_day: finds the files for each day of a log."""
 
 import datetime
+from typing import get_args
 
 import tensorflow as tf
 
 from lodestar._errors import DataError
+from lodestar._formats import OnError
 
 Day = datetime.date | str
 
 
 def files_by_day(
-    pattern: str, start: Day, end: Day, *, on_missing: str = "raise"
+    pattern: str, start: Day, end: Day, *, on_missing: OnError = "raise"
 ) -> dict[datetime.date, list[str]]:
     """Returns the files for each day from `start` to `end`, inclusive.
 
@@ -32,9 +34,9 @@ def files_by_day(
             consecutive days the same path, or `on_missing` is invalid.
         DataError: A day has no file; with "skip", no day has one.
     """
-    if on_missing not in ("raise", "skip"):
+    if on_missing not in get_args(OnError):
         raise ValueError(
-            f"`on_missing`={on_missing!r} is not in ('raise', 'skip')."
+            f"`on_missing`={on_missing!r} is not in {get_args(OnError)}."
         )
     first, last = _day("start", start), _day("end", end)
     if last < first:

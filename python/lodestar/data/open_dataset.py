@@ -5,13 +5,23 @@ import functools
 import sys
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._arguments import explained
 from lodestar._checks import check_integer, did_you_mean, is_number
 from lodestar._errors import DataError
+from lodestar._formats import (
+    FormatName,
+    KeyType,
+    Layout,
+    MultiSlotMode,
+    OnError,
+    ReadChecks,
+    SparseForm,
+)
 from lodestar._typing import StrPath
 from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
@@ -29,12 +39,13 @@ from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import (
+    ReadArguments,
     ReadOptions,
     as_paths,
     given_options,
     options_of,
 )
-from lodestar.data.schema import Column, Schema, as_schema
+from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.data.schema.infer import INFERRED, Wanted
 from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.shared_file_list import SharedFileList
@@ -42,13 +53,46 @@ from lodestar.data.skipped_records import SkippedRecords
 
 if TYPE_CHECKING:
 
-    class SchemaDataset(tf.data.Dataset):
+    class SchemaDataset(_bases.Dataset):
         """A dataset with a schema."""
 
         schema: Schema
 
         def pieces(self) -> list[Piece]:
             """Returns its files, unless it is a table or was split."""
+
+
+class OpenArguments(ReadArguments, total=False):
+    """Arguments of `open_dataset` by name, except those that change its result."""
+
+    format: FormatName | None
+    label: str | None
+    categorical: Collection[str]
+    numeric: Collection[str]
+    ignore: Collection[str]
+    declare: Collection[Column]
+    sample_weight: str | None
+    na_values: Collection[str] | None
+    columns: Sequence[str] | None
+    delimiter: str | None
+    quote: str | None
+    header: bool | None
+    skip_lines: int | None
+    encoding: str | None
+    weights: Mapping[str, str] | None
+    split_by: str | None
+    verbose: bool
+    mode: MultiSlotMode | None
+    pipe_command: Sequence[StrPath] | None
+    ins_id: bool
+    parse_content: bool
+    parse_logkey: bool
+    key_type: KeyType | None
+    check: ReadChecks | None
+    layout: Layout | None
+    nnz_per_slot: int | Sequence[int] | None
+    num_samples: int | None
+    slot_size_array: Sequence[int] | None
 
 
 _TEXT = ("csv", "tsv")
@@ -70,13 +114,46 @@ _OF_FORMATS = {
 _STATEFUL = {"mode", "shuffle_files", "shuffle"}
 
 
+@overload
+def open_dataset(
+    data: Any,
+    schema: SchemaLike | None = None,
+    batch_size: int = 1024,
+    *,
+    split: None = None,
+    **options: Unpack[OpenArguments],
+) -> "SchemaDataset": ...
+
+
+@overload
+def open_dataset(
+    data: Any,
+    schema: SchemaLike | None = None,
+    batch_size: int = 1024,
+    *,
+    split: float,
+    **options: Unpack[OpenArguments],
+) -> "tuple[SchemaDataset, SchemaDataset]": ...
+
+
+@overload
+def open_dataset(
+    data: Any,
+    schema: SchemaLike | None = None,
+    batch_size: int = 1024,
+    *,
+    split: float | None,
+    **options: Unpack[OpenArguments],
+) -> "SchemaDataset | tuple[SchemaDataset, SchemaDataset]": ...
+
+
 @explained()
 def open_dataset(
     data: Any,
-    schema: Any = None,
+    schema: SchemaLike | None = None,
     batch_size: int = 1024,
     *,
-    format: str | None = None,
+    format: FormatName | None = None,
     label: str | None = None,
     categorical: Collection[str] = (),
     numeric: Collection[str] = (),
@@ -103,29 +180,29 @@ def open_dataset(
     repeat: int | None = 1,
     shard: tuple[int, int] | None = None,
     prefetch: int = 1,
-    sparse: Literal["ragged", "lod", "csr"] = "ragged",
-    on_error: Literal["raise", "skip"] = "raise",
+    sparse: SparseForm = "ragged",
+    on_error: OnError = "raise",
     skipped: SkippedRecords | None = None,
     as_columns: bool = False,
     open_command: Sequence[StrPath] | None = None,
-    mode: Literal["queue", "file_instant", "in_memory"] | None = None,
+    mode: MultiSlotMode | None = None,
     pipe_command: Sequence[StrPath] | None = None,
     ins_id: bool = False,
     parse_content: bool = False,
     parse_logkey: bool = False,
-    key_type: Literal["uint32", "int32", "int64"] | None = None,
-    check: Literal["auto", "sum", "none"] | None = None,
-    layout: Literal["float", "int", "multi_hot_float", "multi_hot_int"]
-    | None = None,
+    key_type: KeyType | None = None,
+    check: ReadChecks | None = None,
+    layout: Layout | None = None,
     nnz_per_slot: int | Sequence[int] | None = None,
     num_samples: int | None = None,
     slot_size_array: Sequence[int] | None = None,
-) -> "SchemaDataset":
+) -> "SchemaDataset | tuple[SchemaDataset, SchemaDataset]":
     """Opens files or a table as batches of `(features, label)`.
 
     The format of files is detected from their first bytes: CSV and other delimited
     text, JSON lines (one object per line), Parquet, Arrow IPC (Feather), TFRecord
-    of tf.Example, Paddle MultiSlot, HugeCTR Norm and Raw. Tables are pandas and
+    of tf.Example, Paddle MultiSlot, HugeCTR Norm and Raw. Raw files, and those of
+    Paddle's FileInstantDataset, are detected by their suffix. Tables are pandas and
     polars DataFrames, Arrow tables and Hugging Face datasets.
 
     Without `schema`, the kind of each column is inferred from the first rows,
@@ -141,7 +218,7 @@ def open_dataset(
     Args:
         data: A path or several, or a table. Folders (also Hive-partitioned), file
             lists and patterns (`"day-*.csv"`) stand for the files in them. With
-            `schema` and a `format` of MultiSlot, Norm or Raw, also a
+            `schema` and a `format` of MultiSlot, FileInstant, Norm or Raw, also a
             `SharedFileList`, or a string tensor inside a `tf.function`, neither of
             which is inspected.
         schema: A `Schema`, a list of `Column`s, the path of a schema file, or a
@@ -151,7 +228,7 @@ def open_dataset(
             features only.
         batch_size: Number of examples per batch.
         format: `"csv"`, `"tsv"`, `"jsonl"`, `"parquet"`, `"arrow"`, `"tfrecord"`,
-            `"multislot"`, `"norm"` or `"raw"`. None detects it.
+            `"multislot"`, `"instant"`, `"norm"` or `"raw"`. None detects it.
         label: Without `schema`: the label, as `COLUMN`, or `COLUMN=POSITIVE`: 1
             where the value is POSITIVE, and 0 for the other values that inference
             sees; a new value is an error. Defaults to the column `"label"`.
@@ -187,7 +264,7 @@ def open_dataset(
         split: The fraction of rows to hold out, e.g. 0.1. Returns a pair of
             datasets, the second with the held-out rows. The choice depends on the
             position of a row in the data and on `seed`, 0 by default. Not for
-            MultiSlot, Norm and Raw files.
+            MultiSlot, FileInstant, Norm and Raw files.
         split_by: With `split`: a column, of whose values the fraction is held out,
             e.g. `"user"`: each user is in one of the datasets.
         verbose: Whether to print an inferred schema to stderr.
@@ -338,7 +415,7 @@ def open_dataset(
         if schema is None or format is None:
             raise ValueError(f"{given} needs `schema` and `format`.")
         name = _format_called(format).name
-        if name not in ("multislot", "norm", "raw"):
+        if FORMATS[name].dataset is None:
             raise ValueError(f"{given} is not an option of {name} files.")
         # A SharedFileList or a tensor goes to the reader as it is.
         paths = as_paths(data) if given == _BY_COMMAND else data

@@ -1,12 +1,13 @@
 """open_writer: writes examples to a file of any format."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from lodestar._arguments import explained
 from lodestar._checks import did_you_mean
 from lodestar._errors import DataError
 from lodestar._files import as_path
+from lodestar._formats import Checks, KeyType, Layout, WrittenFormat
 from lodestar._typing import StrPath
 from lodestar.data.files.find_format import format_of_name
 from lodestar.data.files.formats import FORMATS
@@ -19,18 +20,15 @@ from lodestar.data.schema import SchemaLike, as_schema
 def open_writer(
     path: StrPath,
     schema: SchemaLike,
-    format: Literal[
-        "multislot", "norm", "raw", "parquet", "tfrecord", "csv", "tsv"
-    ]
-    | None = None,
+    format: WrittenFormat | None = None,
     *,
+    batch_size: int | None = None,
     delimiter: str | None = None,
     row_group_size: int | None = None,
     compression: str | None = None,
-    key_type: Literal["uint32", "int32", "int64"] | None = None,
-    check: Literal["sum", "none"] | None = None,
-    layout: Literal["float", "int", "multi_hot_float", "multi_hot_int"]
-    | None = None,
+    key_type: KeyType | None = None,
+    check: Checks | None = None,
+    layout: Layout | None = None,
     nnz_per_slot: int | Sequence[int] | None = None,
 ) -> SampleWriter:
     """Opens a file for writing examples, in the form that datasets yield.
@@ -44,9 +42,11 @@ def open_writer(
     Args:
         path: Path of the file. The suffix `.gz` compresses it.
         schema: A `Schema`, a list of `Column`s or the path of a schema file.
-        format: `"multislot"`, `"norm"`, `"raw"`, `"parquet"`, `"tfrecord"`,
-            `"csv"` or `"tsv"`. None derives it from the suffix of `path`: `.txt`,
-            `.norm`, `.raw`, `.parquet`, `.tfrecord`, `.csv`, `.tsv`.
+        format: `"multislot"`, `"instant"`, `"norm"`, `"raw"`, `"parquet"`,
+            `"tfrecord"`, `"csv"` or `"tsv"`. None derives it from the suffix of
+            `path`: `.txt`, `.instant`, `.norm`, `.raw`, `.parquet`, `.tfrecord`,
+            `.csv`, `.tsv`.
+        batch_size: FileInstant: rows per batch, 32 by default.
         delimiter: CSV: `","`, the default, a tab, `";"` or `"|"`.
         row_group_size: Parquet: rows per row group. Defaults to 65536.
         compression: Parquet: the codec of pyarrow. Defaults to `"snappy"`.
@@ -76,6 +76,7 @@ def open_writer(
         )
     found = FORMATS[name]
     given = {
+        "batch_size": batch_size,
         "delimiter": delimiter,
         "row_group_size": row_group_size,
         "compression": compression,

@@ -4,12 +4,13 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
 import tensorflow as tf
 
 from lodestar._checks import check_choice, check_count, did_you_mean, is_integer
 from lodestar._files import as_path
+from lodestar._formats import OnError, SparseForm
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
 from lodestar.data.schema import Schema
@@ -17,9 +18,6 @@ from lodestar.data.schema_layout import SchemaLayout
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.ops.ragged_encoder import map_ragged
-
-ON_ERROR = ("raise", "skip")
-
 
 _T = TypeVar("_T")
 
@@ -44,8 +42,8 @@ class ReadOptions:
     repeat: int | None = 1
     shard: tuple[int, int] | None = None
     prefetch: int = 1
-    sparse: Literal["ragged", "lod", "csr"] = "ragged"
-    on_error: Literal["raise", "skip"] = "raise"
+    sparse: SparseForm = "ragged"
+    on_error: OnError = "raise"
     skipped: SkippedRecords | None = None
     as_columns: bool = False
     open_command: Sequence[StrPath] | None = None
@@ -64,7 +62,7 @@ class ReadOptions:
             check_count("repeat", self.repeat, 1)
         if self.shard is not None:
             check_shard("shard", self.shard)
-        check_choice("on_error", self.on_error, ON_ERROR)
+        check_choice("on_error", self.on_error, get_args(OnError))
         if self.seed is not None and not is_integer(self.seed):
             raise ValueError(
                 f"`seed` must be an integer or None, got {self.seed!r}."
@@ -130,6 +128,25 @@ class ReadOptions:
             "skip_errors": self.on_error == "skip",
             "skip_log": self.skipped.name if self.skipped else "",
         }
+
+
+class ReadArguments(TypedDict, total=False):
+    """The attributes of `ReadOptions` as arguments of a function."""
+
+    drop_remainder: bool
+    num_parallel_files: int
+    deterministic: bool
+    shuffle_files: bool
+    shuffle: int
+    seed: int | None
+    repeat: int | None
+    shard: tuple[int, int] | None
+    prefetch: int
+    sparse: SparseForm
+    on_error: OnError
+    skipped: SkippedRecords | None
+    as_columns: bool
+    open_command: Sequence[StrPath] | None
 
 
 # Default values of the options besides `batch_size`.

@@ -1,16 +1,16 @@
 """SchemaLayout: converts flat tensors to `(features, label)`."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import tensorflow as tf
 
 from lodestar._checks import after, assert_true, check_choice
+from lodestar._formats import SparseForm
 from lodestar.data.schema import Column, Schema
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.csr import to_csr
 
-SPARSE_FORMS = ("ragged", "lod", "csr")
 CSR = "csr"
 # The optional leading fields of MultiSlot lines, in order, and their features.
 _FIELDS = {
@@ -48,7 +48,7 @@ class SchemaLayout:
         self,
         spec: Schema,
         *,
-        sparse: str = "ragged",
+        sparse: SparseForm = "ragged",
         rows: int | None = None,
         as_columns: bool = False,
         fields: Iterable[str] = (),
@@ -61,10 +61,10 @@ class SchemaLayout:
 
         Raises:
             ValueError: A column has the name of a field's feature; `sparse` is not in
-                `SPARSE_FORMS`; or with `"csr"`, the schema has no sparse id column,
+                `SparseForm`; or with `"csr"`, the schema has no sparse id column,
                 or has another column named "csr".
         """
-        check_choice("sparse", sparse, SPARSE_FORMS)
+        check_choice("sparse", sparse, get_args(SparseForm))
         self.spec = spec
         self._sparse = sparse
         self._as_columns = as_columns

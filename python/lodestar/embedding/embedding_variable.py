@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import keras
 import tensorflow as tf
@@ -11,6 +11,7 @@ from lodestar import _private
 from lodestar._arguments import explained
 from lodestar._checks import check_count, check_eager, check_flag, check_name
 from lodestar._library import gen_ops
+from lodestar._typing import AnyTensor, AnyTensorLike, Combiner, OptimizerLike
 from lodestar.embedding import bags as bags_lib
 from lodestar.embedding import eviction as eviction_lib
 from lodestar.embedding import ids as ids_lib
@@ -24,7 +25,7 @@ from lodestar.embedding import (
 )
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
-from lodestar.embedding.lookup_arguments import refuse_sizes
+from lodestar.embedding.lookup_arguments import LoadMode, refuse_sizes
 from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
@@ -118,12 +119,12 @@ class EmbeddingVariable(PlacedTable):
         seed: int | Sequence[int] | None = None,
         default_row: lookup_arguments.DefaultRow = "zeros",
         dtype: tf.DType | str = tf.float32,
-        rounding: Literal["nearest", "stochastic"] = "nearest",
+        rounding: lookup_arguments.Rounding = "nearest",
         num_shards: int | None = None,
         admission: policies.Admission | None = None,
         eviction: policies.Evictions = None,
         on_evict: eviction_lib.OnEvict | None = None,
-        optimizer: keras.optimizers.Optimizer | str | None = None,
+        optimizer: OptimizerLike | None = None,
         devices: Sequence[str] | None = None,
         name: str | None = None,
     ):
@@ -237,11 +238,6 @@ class EmbeddingVariable(PlacedTable):
             return None
         return self._seed, self._salt
 
-    @property
-    def _has_admission(self) -> bool:
-        """Whether an admission policy can delay a row."""
-        return self.admission is not None
-
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, and whether the table is trainable."""
         optimizer = self.optimizer
@@ -291,7 +287,7 @@ class EmbeddingVariable(PlacedTable):
         """
         return self._parts[0].call(gen_ops.lodestar_embedding_step)
 
-    def set_step(self, step: Any) -> None:
+    def set_step(self, step: AnyTensorLike | None) -> None:
         """Sets `step`, such as to a day or a Unix time, the unit of ages.
 
         Applying gradients no longer advances the step. Saved with the table.
@@ -307,10 +303,10 @@ class EmbeddingVariable(PlacedTable):
 
     def lookup(
         self,
-        ids: Any,
+        ids: AnyTensorLike,
         training: bool | None = None,
-        weights: Any = None,
-        combiner: str | None = None,
+        weights: AnyTensorLike | None = None,
+        combiner: Combiner | None = None,
         grow: bool = True,
         count: bool = True,
         padding_id: int | None = None,
@@ -352,15 +348,8 @@ class EmbeddingVariable(PlacedTable):
         lookup_arguments.check_lookup(
             ids, training, weights, combiner, padding_id, default_id
         )
-        grow = check_flag("grow", grow)
-        count = check_flag("count", count)
-        if admit is not None:
-            admit = check_flag("admit", admit)
-            if admit and not grow:
-                raise ValueError(
-                    "`admit`=True gives unseen ids rows, which `grow`=False "
-                    "forbids; leave one of them out."
-                )
+        grow, count = check_flag("grow", grow), check_flag("count", count)
+        admit = lookup_arguments.check_admit(admit, grow)
         training = self._trains(training)
         feature = lookup_arguments.feature_attrs(
             combiner, padding_id, default_id, padding_counts
@@ -428,7 +417,7 @@ class EmbeddingVariable(PlacedTable):
             hook = tf.convert_to_tensor(self.value)
         return hook, missing_row, self._missing
 
-    def find(self, ids: Any) -> tuple[Any, Any]:
+    def find(self, ids: AnyTensorLike) -> tuple[AnyTensor, AnyTensor]:
         """Reads rows without writing anything.
 
         Args:
@@ -465,7 +454,7 @@ class EmbeddingVariable(PlacedTable):
             ),
         )
 
-    def insert_or_assign(self, ids: Any, rows: Any) -> None:
+    def insert_or_assign(self, ids: AnyTensorLike, rows: AnyTensorLike) -> None:
         """Sets the rows of `ids`, adding missing ones.
 
         If an id is repeated, its last row wins. Optimizer slots and frequencies are
@@ -487,7 +476,7 @@ class EmbeddingVariable(PlacedTable):
             gen_ops.lodestar_embedding_insert_or_assign, of_parts=divided
         )
 
-    def remove(self, ids: Any) -> tf.Tensor:
+    def remove(self, ids: AnyTensorLike) -> tf.Tensor:
         """Removes the rows of dense `ids` and returns how many existed."""
         divided = [ids_lib.to_dense_int64(ids, "remove")]
         if self.devices is not None:
@@ -507,6 +496,16 @@ class EmbeddingVariable(PlacedTable):
 
     def _count(self) -> tf.Tensor:
         return tf.add_n(self._each(gen_ops.lodestar_embedding_size))
+
+    @overload
+    def evict(
+        self, policy: policies.Evictions = None, *, return_rows: Literal[True]
+    ) -> tuple[tf.Tensor, tf.Tensor]: ...
+
+    @overload
+    def evict(
+        self, policy: policies.Evictions = None, *, return_rows: bool = False
+    ) -> Any: ...
 
     def evict(
         self, policy: policies.Evictions = None, *, return_rows: bool = False
@@ -575,7 +574,7 @@ class EmbeddingVariable(PlacedTable):
         """
         return tf.add_n(self._each(gen_ops.lodestar_embedding_compact))
 
-    def frequency(self, ids: Any) -> Any:
+    def frequency(self, ids: AnyTensorLike) -> AnyTensor:
         """Returns the int64 frequency of each id, 0 without a row.
 
         Counts the steps that used the id, or its occurrences under
@@ -599,15 +598,13 @@ class EmbeddingVariable(PlacedTable):
             all keys.
         """
         check_eager("stats")
+        found = self._each(gen_ops.lodestar_embedding_stats, reset=reset)
         of_parts = [
-            (values.numpy(), shards.numpy())
-            for values, shards in self._each(
-                gen_ops.lodestar_embedding_stats, reset=reset
-            )
+            (values.numpy(), shards.numpy()) for values, shards in found
         ]
         return stats_lib.by_name(self.devices, of_parts)
 
-    def inspect(self, ids: Any) -> InspectedIds:
+    def inspect(self, ids: AnyTensorLike) -> InspectedIds:
         """Returns everything the table holds for some ids; eager only. Changes nothing.
 
         Args:
@@ -628,7 +625,9 @@ class EmbeddingVariable(PlacedTable):
         check_eager("export")
         return saved_state.to_rows(self._export_all(optimizer_slots))
 
-    def load_rows(self, rows: EmbeddingRows, mode: str = "replace") -> None:
+    def load_rows(
+        self, rows: EmbeddingRows, mode: LoadMode = "replace"
+    ) -> None:
         """Loads rows, such as the result of `export`.
 
         Args:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 
 from lodestar._checks import check_integer, did_you_mean
+from lodestar._typing import Configurable
 from lodestar.ops.id_hash import stable_hash
 
 _SUPPORTED = (
@@ -34,7 +35,7 @@ _NAMES = ("zeros", "ones", "constant", "uniform", "normal", "truncated_normal")
 
 
 # A Keras initializer, its name or its config.
-Initializer: TypeAlias = str | dict[str, Any] | keras.initializers.Initializer
+Initializer: TypeAlias = str | dict[str, Any] | Configurable
 
 
 class InitializerAttrs(NamedTuple):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from lodestar._checks import (
     check_integer,
     did_you_mean,
 )
-from lodestar._typing import AnyTensor
+from lodestar._typing import AnyTensor, Combiner
 from lodestar.embedding.policies import SharedRows, serialize
 from lodestar.embedding.rows import EmbeddingRows
 from lodestar.ops import embedding_ops
@@ -25,7 +25,12 @@ from lodestar.ops.embedding_collection_ops import FeatureAttrs
 _NUM_SHARDS = "LODESTAR_NUM_SHARDS"
 _MAX_SHARDS = 4096
 ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
-DefaultRow: TypeAlias = str | Sequence[float] | np.ndarray | SharedRows
+DefaultRow: TypeAlias = (
+    Literal["zeros", "initial"] | Sequence[float] | np.ndarray | SharedRows
+)
+Rounding: TypeAlias = Literal["nearest", "stochastic"]
+# How rows are loaded into a table.
+LoadMode: TypeAlias = Literal["replace", "merge"]
 
 
 def row_dtype(dtype: Any) -> tf.DType:
@@ -45,9 +50,9 @@ def row_dtype(dtype: Any) -> tf.DType:
     return found
 
 
-def rounding(value: str, dtype: tf.DType) -> str:
+def rounding(value: Rounding, dtype: tf.DType) -> Rounding:
     """Returns the `rounding` of rows of `dtype`."""
-    check_choice("rounding", value, ("nearest", "stochastic"))
+    check_choice("rounding", value, get_args(Rounding))
     if value == "stochastic" and dtype.size != 2:
         raise ValueError(
             f"`rounding`='stochastic' is for float16 and bfloat16 rows, but the "
@@ -103,7 +108,7 @@ def check_lookup(
     ids: AnyTensor,
     training: Any,
     weights: Any,
-    combiner: str | None,
+    combiner: Combiner | None,
     padding_id: int | None,
     default_id: int | None,
 ) -> None:
@@ -137,7 +142,19 @@ def check_training(training: Any) -> None:
     )
 
 
-def check_bags(combiner: str | None, default_id: int | str | None) -> None:
+def check_admit(admit: Any, grow: bool) -> bool | None:
+    """Returns `admit`; ValueError if it is not a bool or contradicts `grow`."""
+    if admit is None:
+        return None
+    if check_flag("admit", admit) and not grow:
+        raise ValueError(
+            "`admit`=True gives unseen ids rows, which `grow`=False forbids; "
+            "leave one of them out."
+        )
+    return bool(admit)
+
+
+def check_bags(combiner: Combiner | None, default_id: int | str | None) -> None:
     """Raises ValueError unless the options of bags are valid."""
     if combiner is not None and combiner not in embedding_ops.COMBINERS:
         raise ValueError(
@@ -154,7 +171,7 @@ def check_bags(combiner: str | None, default_id: int | str | None) -> None:
 
 def check_padding_counts(
     value: Any,
-    combiner: str | None,
+    combiner: Combiner | None,
     padding_id: int | str | None,
     default_id: int | str | None,
 ) -> bool:
@@ -172,7 +189,7 @@ def check_padding_counts(
 
 
 def feature_attrs(
-    combiner: str | None,
+    combiner: Combiner | None,
     padding_id: int | None,
     default_id: int | None,
     padding_counts: Any,
@@ -219,7 +236,7 @@ def shard_count(num_shards: Any) -> int:
     return int(text)
 
 
-def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
+def check_bag_axis(name: str, ids: Any, combiner: Combiner | None) -> None:
     """Raises ValueError for ids of shape `[B]` with a combiner."""
     if combiner is None or tf.TensorShape(ids.shape).rank != 1:
         return
@@ -232,9 +249,9 @@ def check_bag_axis(name: str, ids: Any, combiner: str | None) -> None:
     )
 
 
-def check_import(rows: Any, mode: str) -> None:
+def check_import(rows: Any, mode: LoadMode) -> None:
     """Raises ValueError unless `rows` and `mode` are valid for `load_rows`."""
-    if mode not in ("replace", "merge"):
+    if mode not in get_args(LoadMode):
         raise ValueError(f"`mode`={mode!r} is not 'replace' or 'merge'.")
     if not isinstance(rows, EmbeddingRows):
         raise ValueError(

@@ -3,13 +3,18 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import keras
 
 from lodestar._checks import check_choice, check_count, is_number
 from lodestar._reprs import short_repr
 
+# What MinCount counts.
+Unit: TypeAlias = Literal["step", "occurrence"]
+# How MaxRows picks rows, and what it does in a full table.
+LruOrLfu: TypeAlias = Literal["lru", "lfu"]
+WhenFull: TypeAlias = Literal["evict", "raise"]
 _MAX_BLOOM_COUNT = 255
 _MAX_BLOOM_COUNTERS = 1 << 40
 
@@ -60,11 +65,11 @@ class MinCount(_Policy):
     """
 
     n: int
-    unit: Literal["step", "occurrence"] = "step"
+    unit: Unit = "step"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinCount")
-        check_choice("unit", self.unit, ("step", "occurrence"), "MinCount")
+        check_choice("unit", self.unit, get_args(Unit), "MinCount")
 
     def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable op."""
@@ -166,13 +171,13 @@ class MaxRows(_Policy):
     """
 
     n: int
-    policy: Literal["lru", "lfu"] = "lru"
-    when_full: Literal["evict", "raise"] = "evict"
+    policy: LruOrLfu = "lru"
+    when_full: WhenFull = "evict"
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MaxRows")
-        check_choice("policy", self.policy, ("lru", "lfu"), "MaxRows")
-        check_choice("when_full", self.when_full, ("evict", "raise"), "MaxRows")
+        check_choice("policy", self.policy, get_args(LruOrLfu), "MaxRows")
+        check_choice("when_full", self.when_full, get_args(WhenFull), "MaxRows")
 
     def _attributes(self) -> dict[str, Any]:
         """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""

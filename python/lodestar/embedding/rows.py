@@ -35,9 +35,9 @@ class EmbeddingRows(NamedTuple):
         slot_inits: Maps slot names to their initial value.
     """
 
-    ids: Any
-    rows: Any
-    optimizer_slots: Mapping[str, Any] = {}
+    ids: np.ndarray
+    rows: np.ndarray
+    optimizer_slots: Mapping[str, np.ndarray] = {}
     frequencies: Any = None
     last_seen: Any = None
     optimizer: str = ""
@@ -117,12 +117,12 @@ class InspectedIds(NamedTuple):
             `"missing"` for each id.
     """
 
-    ids: Any
-    rows: Any
-    optimizer_slots: Mapping[str, Any]
-    frequencies: Any
-    last_seen: Any
-    shards: Any
+    ids: np.ndarray
+    rows: np.ndarray
+    optimizer_slots: Mapping[str, np.ndarray]
+    frequencies: np.ndarray
+    last_seen: np.ndarray
+    shards: np.ndarray
     states: list[str]
 
 

@@ -89,7 +89,7 @@ def check(table: Any, saved: Mapping[str, Any]) -> None:
         saved[name].shape[0] or 0  # None in a graph that is being saved
         for name in ("pending_ids", "sketch", "shared_rows")
     )
-    if (pending or counters) and not table._has_admission:
+    if (pending or counters) and table.admission is None:
         _warn(
             f"{table!r} has no `admission`. Ignored from the saved table: "
             f"{pending} ids that wait for admission, {counters} counters of a "

@@ -1,12 +1,13 @@
 """Rows in fewer bits, for serving."""
 
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import tensorflow as tf
 
 # How a table can store rows, besides its own dtype.
-DTYPES = ("float16", "bfloat16", "int8")
+StoredDtype: TypeAlias = Literal["float16", "bfloat16", "int8"]
+DTYPES: tuple[StoredDtype, ...] = get_args(StoredDtype)
 _MOST_INT8 = 127
 _SCALE_BYTES = 4
 # Rows that `encode` converts at once.
@@ -17,7 +18,7 @@ _SMALLEST = 2.0**-126
 _SMALLEST_OF = {"float16": 2.0**-24, "bfloat16": _SMALLEST, "int8": _SMALLEST}
 
 
-def check_dtype(dtype: Any) -> str | None:
+def check_dtype(dtype: Any) -> StoredDtype | None:
     """Returns the name of a dtype of `DTYPES`, or None; ValueError for others."""
     if dtype is None:
         return None
@@ -29,7 +30,7 @@ def check_dtype(dtype: Any) -> str | None:
         raise ValueError(
             f"`dtype` must be None or one of {DTYPES}, got {dtype!r}."
         )
-    return str(name)
+    return cast(StoredDtype, name)
 
 
 def is_smaller(dtype: str | None, row_dtype: tf.DType) -> bool:

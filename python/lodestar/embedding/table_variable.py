@@ -4,8 +4,8 @@ import copy
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, SupportsIndex
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import keras
 import numpy as np
@@ -24,6 +24,11 @@ from lodestar.ops.compile_line import (
     compiled_optimizer,
     trains_tables,
 )
+
+if TYPE_CHECKING:
+    from lodestar.embedding.policies import Admission
+    from lodestar.embedding.table_parts import TablePart
+    from lodestar.embedding.workers import Workers
 
 _PLAIN_OPTIMIZER = (
     "`{path}` is a dynamic embedding: its gradient is sparse over 64-bit ids, "
@@ -183,6 +188,17 @@ class TableVariable(SavedState, _private.Variable):
     _row_dtype: tf.DType
     on_evict: Any
 
+    if TYPE_CHECKING:  # EmbeddingVariable, the only subclass, defines these.
+        admission: Admission | None
+        _workers: Workers | None
+
+        @property
+        def _update_dtype(self) -> tf.DType: ...
+        @property
+        def devices(self) -> tuple[str, ...] | None: ...
+        @property
+        def _parts(self) -> tuple[TablePart, ...]: ...
+
     def __init__(self, name: str, optimizer: Any = None):
         if optimizer is not None:
             optimizer = self._wrap_optimizer(
@@ -204,7 +220,7 @@ class TableVariable(SavedState, _private.Variable):
         for name in ("output_dim", "_row_dtype", "_table_name", "on_evict"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
-        made: dict[str, Any] = vars(copied)  # type: ignore[assignment]
+        made: dict[str, Any] = vars(copied)
         for name, value in _private.copied_attributes(self).items():
             if name not in made:
                 made[name] = copy.deepcopy(value, memo)
@@ -515,13 +531,13 @@ class TableVariable(SavedState, _private.Variable):
         """The store of `_keep_in`, which is gone when the file is complete."""
         return self._file
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes the table to a Keras file."""
         if not self._is_known_to(store):
             self._keep_in(store)
             table_store.save_table(self, store)
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads what `save_own_variables` wrote."""
         if table_store.holds_table(store) or not self._is_known_to(store):
             table_store.load_table(self, store)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
+from lodestar.layers.id_lookup import IdLookup
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.lookup import IdTable
 
@@ -20,6 +21,7 @@ class ModelContents(NamedTuple):
         tables: Name -> embedding variable. Repeated names get a suffix `_1`,
             `_2`, ...
         id_tables: Name -> id table, with the same suffixes.
+        lookups: Name of an id table -> the layer whose vocabulary it holds.
         resources: Other resources, such as the lookup tables of Keras layers.
         weights: Dense weights.
         state: Variables of random numbers and metrics.
@@ -27,6 +29,7 @@ class ModelContents(NamedTuple):
 
     tables: dict[str, EmbeddingVariable]
     id_tables: dict[str, IdTable]
+    lookups: dict[str, IdLookup]
     resources: list[_Resource]
     weights: list[keras.Variable]
     state: list[keras.Variable]
@@ -44,6 +47,17 @@ def model_contents(model: keras.Model) -> ModelContents:
             id_tables[_numbered(child.name, id_tables)] = child
         elif not isinstance(child, LookupCounters):
             resources.append(child)
+    owners = {
+        id(part): layer
+        for layer in tf.train.TrackableView(model).descendants()
+        if isinstance(layer, IdLookup)
+        for part in tf.train.TrackableView(layer).descendants()
+    }
+    lookups = {
+        key: owners[id(table)]
+        for key, table in id_tables.items()
+        if id(table) in owners
+    }
     variables = [
         v for v in model.variables if not isinstance(v, EmbeddingVariable)
     ]
@@ -51,6 +65,7 @@ def model_contents(model: keras.Model) -> ModelContents:
     return ModelContents(
         tables,
         id_tables,
+        lookups,
         resources,
         [v for v in variables if id(v) in weights],
         [v for v in variables if id(v) not in weights],

@@ -117,7 +117,9 @@ def describe(
                 "key": key,
                 "name": table.name,
                 "key_dtype": table.key_dtype.name,
-                "size": int(table.size()) - table.num_oov_buckets,
+                "size": int(table.size()),
+                "mask_token": key in contents.lookups
+                and contents.lookups[key].mask_token is not None,
             }
             for key, table in contents.id_tables.items()
         ],

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from lodestar._checks import is_number
@@ -14,7 +13,6 @@ from lodestar._typing import StrPath
 from lodestar.data.schema import Schema
 from lodestar.export.contents import ModelContents
 from lodestar.layers.id_lookup import IdLookup
-from lodestar.lookup import IdTable
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import id_contents, model_variables
 from lodestar.snapshot.folder import local_path
@@ -34,7 +32,6 @@ class Follower(SharedResource):
     """Loads versions of a snapshot folder where a SavedModel is served.
 
     Args:
-        model: The model.
         contents: Its contents.
         folder: Path to the snapshot folder.
         poll_seconds: Time between polls; None: only `refresh`.
@@ -43,7 +40,6 @@ class Follower(SharedResource):
 
     def __init__(
         self,
-        model: keras.Model,
         contents: ModelContents,
         folder: StrPath,
         poll_seconds: float | None,
@@ -52,13 +48,14 @@ class Follower(SharedResource):
         super().__init__("follower")
         _check_contents(contents)
         weights = model_variables.by_path(contents.weights)
-        lookups = _lookups(model)
         id_tables = {
             key: table
             for key, table in contents.id_tables.items()
-            if id(table) not in lookups
+            if key not in contents.lookups
         }
-        vocabularies = {layer.name: layer for layer in lookups.values()}
+        vocabularies = {
+            layer.name: layer for layer in contents.lookups.values()
+        }
         self._attributes: dict[str, Any] = {
             "folder": os.path.abspath(local_path(folder, "follow")),
             "poll_seconds": _check_seconds(poll_seconds),
@@ -160,17 +157,6 @@ class Follower(SharedResource):
         return tf.function(followed, input_signature=[specs], autograph=False)
 
 
-def _lookups(model: keras.Model) -> dict[int, IdLookup]:
-    """Returns the id of an id table -> the layer whose vocabulary it holds."""
-    return {
-        id(part): layer
-        for layer in tf.train.TrackableView(model).descendants()
-        if isinstance(layer, IdLookup)
-        for part in tf.train.TrackableView(layer).descendants()
-        if isinstance(part, IdTable)
-    }
-
-
 def _digest(layer: IdLookup) -> str:
     """Returns the digest of a vocabulary; see the op SnapshotFollower."""
     arrays = id_contents.to_arrays(layer)
@@ -205,11 +191,11 @@ def _check_contents(contents: ModelContents) -> None:
                 f"{[part.device for part in table._parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
-    for key, table in contents.id_tables.items():
-        if table.device is not None:
+    for key, id_table in contents.id_tables.items():
+        if id_table.device is not None:
             raise ValueError(
                 f"`follow` needs tables in host memory, but the id table {key!r} "
-                f"is on {table.device}. Serve it with "
+                f"is on {id_table.device}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
 

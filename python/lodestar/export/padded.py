@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,10 @@ from lodestar._checks import is_integer, is_number
 from lodestar.export.input_parts import InputParts
 
 Padding = int | float | str | bytes
+
+
+# Fills short rows, of all inputs or by input.
+PaddingId: TypeAlias = float | str | Mapping[str, float | str]
 
 
 def check_padding(padding_id: Any, specs: Mapping[str, tf.TypeSpec]) -> Any:

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_choice, check_model_first
-from lodestar._typing import StrPath
+from lodestar._typing import Model, StrPath
 from lodestar.data.schema import Schema, model_schema
 from lodestar.embedding import saved_state, stored_rows
 from lodestar.export import (
@@ -21,17 +21,18 @@ from lodestar.export import (
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.folder import whole_folder
 from lodestar.export.follow import Follower, check_outside
+from lodestar.export.padded import PaddingId
 
 
 def save(
-    model: keras.Model,
+    model: Model,
     path: StrPath,
-    signature: str = "ragged",
+    signature: signatures.Signature = "ragged",
     *,
     inputs: Mapping[str, tf.TypeSpec] | None = None,
-    padding_id: Any = None,
+    padding_id: PaddingId | None = None,
     from_rows: bool = False,
-    dtype: str | None = None,
+    dtype: stored_rows.StoredDtype | None = None,
     strings: bool = True,
     follow: StrPath | None = None,
     poll_seconds: float | None = 1.0,
@@ -147,9 +148,7 @@ def save(
         if from_rows:
             raise ValueError("`from_rows` and `follow` cannot be combined.")
         check_outside(follow, path)
-        follower = Follower(
-            model, contents, follow, poll_seconds, own_inputs.schema
-        )
+        follower = Follower(contents, follow, poll_seconds, own_inputs.schema)
     serve, lookups = _serve(model, model_inputs, follower)
     rows = None
     if from_rows:

@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
 from lodestar._checks import check_choice, check_model_first
-from lodestar._typing import StrPath
+from lodestar._typing import Model, StrPath
 from lodestar.data.schema import model_schema
 from lodestar.embedding import stored_rows
 from lodestar.export import (
@@ -19,29 +19,33 @@ from lodestar.export import (
     traces,
 )
 from lodestar.export.contents import ModelContents, model_contents
+from lodestar.export.padded import PaddingId
 from lodestar.export.plain import sequences
 from lodestar.export.plain.graph_check import (
     captured,
     check_plain_ops,
     inner_functions_have_our_ops,
 )
-from lodestar.export.plain.id_index import INDEXES
+from lodestar.export.plain.id_index import Index
 from lodestar.export.plain.id_tables import PlainIdTables
 from lodestar.export.plain.tables import PlainTables
 from lodestar.export.save import write_folder
 from lodestar.ops.stand_ins import stand_ins
 
+# The tables that read the model, or all.
+SavedTables: TypeAlias = Literal["used", "all"]
+
 
 def save_plain(
-    model: keras.Model,
+    model: Model,
     path: StrPath,
-    signature: str = "ragged",
+    signature: signatures.Signature = "ragged",
     *,
     inputs: Mapping[str, tf.TypeSpec] | None = None,
-    padding_id: Any = None,
-    tables: str = "used",
-    dtype: str | None = None,
-    index: str = "hash",
+    padding_id: PaddingId | None = None,
+    tables: SavedTables = "used",
+    dtype: stored_rows.StoredDtype | None = None,
+    index: Index = "hash",
     strings: bool = True,
     metrics: evaluate.Metrics | None = None,
     labels: evaluate.Labels | None = None,
@@ -95,8 +99,8 @@ def save_plain(
     check_model_first("export.save_plain", model, path)
     for name, value, known in (
         ("signature", signature, signatures.SIGNATURES),
-        ("tables", tables, ("used", "all")),
-        ("index", index, INDEXES),
+        ("tables", tables, get_args(SavedTables)),
+        ("index", index, get_args(Index)),
     ):
         check_choice(name, value, known)
     dtype = stored_rows.check_dtype(dtype)

@@ -1,7 +1,7 @@
 """The inputs and outputs of a served model, and their plain tensors."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
@@ -14,7 +14,10 @@ from lodestar.export.examples import ExampleForm
 from lodestar.export.input_parts import argument_names
 from lodestar.export.padded import check_padding, padded_parts
 
-SIGNATURES = ("ragged", "values_and_lengths", "examples", "padded")
+Signature: TypeAlias = Literal[
+    "ragged", "values_and_lengths", "examples", "padded"
+]
+SIGNATURES: tuple[Signature, ...] = get_args(Signature)
 Specs = dict[str, tf.TypeSpec]
 
 

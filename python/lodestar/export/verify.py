@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_model_first, did_you_mean, is_number
-from lodestar._typing import StrPath
+from lodestar._typing import Model, StrPath
 from lodestar.export import (
     batches,
     features_json,
@@ -41,7 +41,7 @@ class Verification:
 
 
 def verify(
-    model: keras.Model,
+    model: Model,
     path: StrPath,
     batch: Any,
     atol: float = 1e-5,

@@ -93,30 +93,42 @@ class CsrBuilder:
             )
         self._values.append(self._as_dtype(value, at))
 
-    def roll_back(self) -> None:
-        """Removes the last row, or reopens it if it is closed.
+    def set_check_point(self) -> None:
+        """Marks the current end, for `roll_back`, e.g. before each sample."""
+        self._check_point = self.num_rows, self.num_values, self._closed
 
-        Raises:
-            IndexError: If there is no row.
+    def roll_back(self) -> None:
+        """Removes what was added since `set_check_point`, or everything without it.
+
+        >>> builder = CsrBuilder()
+        >>> for sample in ([[1], [2, 3]], [[4], [None, 5]]):  # 2 samples, 2 slots
+        ...     builder.set_check_point()
+        ...     try:
+        ...         for row in sample:
+        ...             builder.new_row()
+        ...             for value in row:
+        ...                 builder.push_back(value)
+        ...     except TypeError:
+        ...         builder.roll_back()
+        >>> [x.tolist() for x in builder.build()]
+        [[0, 1, 3], [1, 2, 3]]
         """
-        if self._closed:
-            self._closed = False
-            return
-        if not self._begins:
-            raise IndexError("There is no row to remove.")
-        del self._values[self._begins.pop() :]
+        rows, values, self._closed = self._check_point
+        del self._begins[rows:]
+        del self._values[values:]
 
     def reset(self) -> None:
-        """Removes all rows."""
+        """Removes all rows and the check point."""
         self._begins: list[int] = []
         self._values: list[Any] = []
         self._closed = False
+        self.set_check_point()
 
     def build(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns int64 row offsets, one more than rows, and the values.
 
         Both are new arrays, so the builder may be used further. Pass them to
-        `LoDTensor.from_csr`.
+        `lodestar.hugectr.from_csr`.
         """
         offsets = np.array([*self._begins, self.num_values], np.int64)
         return offsets, np.array(self._values, self._dtype)

@@ -1,15 +1,16 @@
 """HugeCTR's Norm files as a tf.data.Dataset."""
 
 import functools
-from typing import Any
+from typing import Unpack, get_args
 
 import tensorflow as tf
 
 from lodestar._checks import check_choice
-from lodestar._formats import CHECKS
+from lodestar._formats import NormKeyType, ReadChecks
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
 from lodestar.data.record_dataset import (
+    ReadArguments,
     are_known,
     as_paths,
     options_of,
@@ -19,9 +20,6 @@ from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.hugectr.file_list import read_file_list
 from lodestar.hugectr.key_records import slot_kinds
-from lodestar.hugectr.norm_writer import NORM_KEY_TYPES
-
-_AUTO = "auto"
 
 
 def NormDataset(
@@ -29,9 +27,9 @@ def NormDataset(
     schema: SchemaLike,
     batch_size: int,
     *,
-    key_type: str = "uint32",
-    check: str = _AUTO,
-    **options: Any,
+    key_type: NormKeyType = "uint32",
+    check: ReadChecks = "auto",
+    **options: Unpack[ReadArguments],
 ) -> tf.data.Dataset:
     """Returns batches of HugeCTR's Norm files (docs/internals/formats.md).
 
@@ -50,8 +48,8 @@ def NormDataset(
     ("path: record 7 at byte 1880: slot 'C3': nnz is ..."), records and bytes count
     from 0.
     """
-    check_choice("key_type", key_type, NORM_KEY_TYPES)
-    check_choice("check", check, (_AUTO, *CHECKS))
+    check_choice("key_type", key_type, get_args(NormKeyType))
+    check_choice("check", check, get_args(ReadChecks))
     spec = as_schema(schema)
     read = options_of(NormDataset, batch_size, options)
     op = functools.partial(

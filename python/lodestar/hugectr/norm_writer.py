@@ -1,17 +1,17 @@
 """Writer of HugeCTR's Norm files."""
 
 import struct
+from typing import get_args
 
 import numpy as np
 
 from lodestar._checks import check_choice
-from lodestar._formats import CHECKS
+from lodestar._formats import CHECKS, Checks, NormKeyType
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, SchemaLike
 from lodestar.hugectr.key_records import WORD, KeyRecordWriter
 
-NORM_KEY_TYPES = ("uint32", "int64")
 _HEADER = struct.Struct("<8q")
 _LENGTH = struct.Struct("<i")
 _FRAME = _LENGTH.size + 1  # Bytes around a payload: its length and its sum.
@@ -37,8 +37,8 @@ class NormWriter(KeyRecordWriter):
         path: StrPath,
         schema: SchemaLike,
         *,
-        key_type: str = "uint32",
-        check: str = "sum",
+        key_type: NormKeyType = "uint32",
+        check: Checks = "sum",
     ):
         """Opens the temporary file, compressed if the path ends in `.gz`.
 
@@ -52,7 +52,7 @@ class NormWriter(KeyRecordWriter):
             path,
             schema,
             key_type=key_type,
-            key_types=NORM_KEY_TYPES,
+            key_types=get_args(NormKeyType),
             header_size=_HEADER.size + _FRAME * self._sum,
         )
         sizes = [slot.num_values or 0 for slot in self._spec]

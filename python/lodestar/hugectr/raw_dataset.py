@@ -2,15 +2,17 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import tensorflow as tf
 
 from lodestar._checks import check_choice, check_count
 from lodestar._errors import DataError
+from lodestar._formats import KeyType, Layout
 from lodestar._library import gen_ops
 from lodestar._typing import StrPaths
 from lodestar.data.record_dataset import (
+    ReadArguments,
     are_known,
     as_paths,
     options_of,
@@ -29,11 +31,11 @@ def RawDataset(
     batch_size: int,
     *,
     num_samples: int | None = None,
-    layout: str = "float",
-    key_type: str = "uint32",
+    layout: Layout = "float",
+    key_type: KeyType = "uint32",
     nnz_per_slot: int | Sequence[int] | None = None,
     slot_size_array: Sequence[int] | None = None,
-    **options: Any,
+    **options: Unpack[ReadArguments],
 ) -> tf.data.Dataset:
     """Returns batches of HugeCTR's Raw files (docs/internals/formats.md).
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lodestar._checks import check_choice, is_integer
-from lodestar._formats import LAYOUTS
+from lodestar._formats import LAYOUTS, KeyType, Layout
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
@@ -18,7 +18,7 @@ _INT_LIMITS = np.iinfo(_INT)
 _LOG_ULPS = 2
 
 
-def raw_key_types(layout: str) -> tuple[str, ...]:
+def raw_key_types(layout: Layout) -> tuple[str, ...]:
     """Returns the key types of a layout of Raw files, the default first."""
     check_choice("layout", layout, LAYOUTS)
     multi_hot = layout.startswith("multi_hot")
@@ -65,8 +65,8 @@ class RawWriter(KeyRecordWriter):
         path: StrPath,
         schema: SchemaLike,
         *,
-        layout: str = "float",
-        key_type: str = "uint32",
+        layout: Layout = "float",
+        key_type: KeyType = "uint32",
         nnz_per_slot: int | Sequence[int] | None = None,
     ):
         """Opens the temporary file, compressed if the path ends in `.gz`.

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lodestar._arguments import explained
 from lodestar._checks import check_count, check_flag
-from lodestar._typing import Combiner, DTypePolicy
+from lodestar._typing import Combiner, DTypePolicy, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.eviction import OnEvict
@@ -69,7 +69,7 @@ _OF_OWN_TABLE = (
 _WIDE = 2048
 
 
-def check_symbolic_ids(ids: Any, name: str, combiner: str | None) -> None:
+def check_symbolic_ids(ids: Any, name: str, combiner: Combiner | None) -> None:
     """Raises ValueError for symbolic floats, or a 1-D batch with a combiner."""
     if keras.backend.is_float_dtype(ids.dtype):
         raise ValueError(ids_lib.float_ids_message(ids.dtype, name))
@@ -203,7 +203,7 @@ class DynamicEmbedding(TableLayer):
         admission: Admission | None = None,
         eviction: Evictions = None,
         on_evict: OnEvict | None = None,
-        optimizer: keras.optimizers.Optimizer | str | None = None,
+        optimizer: OptimizerLike | None = None,
         table: EmbeddingVariable | None = None,
         grow: bool = True,
         seed: int | Sequence[int] | None = None,
@@ -262,7 +262,7 @@ class DynamicEmbedding(TableLayer):
         return self.table.output_dim
 
     @property
-    def combiner(self) -> str | None:
+    def combiner(self) -> Combiner | None:
         """The combiner of the rows of a bag, or None."""
         return self._feature.combiner
 
@@ -301,7 +301,9 @@ class DynamicEmbedding(TableLayer):
         )
         self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
 
-    def compute_output_shape(self, ids_shape: Any) -> tuple[int | None, ...]:
+    def compute_output_shape(
+        self, ids_shape: Sequence[int | None]
+    ) -> tuple[int | None, ...]:
         """Returns the shape of the output."""
         shape = tuple(ids_shape)
         if self.combiner is not None:

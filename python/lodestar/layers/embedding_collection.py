@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -39,6 +39,9 @@ from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
+
+if TYPE_CHECKING:
+    from lodestar.layers.feature import FeatureOfTable
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -109,15 +112,16 @@ class EmbeddingCollection(TableLayer):
             for key, chosen in self.plan_devices(read, devices, plan).items():
                 if read[key].table is None:
                     read[key] = dataclasses.replace(read[key], devices=chosen)
-        for key, feature in read.items():
-            read[key] = feature._with_table(
-                key if name is None else f"{name}_{key}"
-            )
         # Keras does not track tuples.
-        self._features = tuple(read.items())
+        self._features = tuple(
+            (
+                key,
+                feature._with_table(key if name is None else f"{name}_{key}"),
+            )
+            for key, feature in read.items()
+        )
         tables: list[EmbeddingVariable] = []
         for _, feature in self._features:
-            assert feature.table is not None
             if not any(feature.table is table for table in tables):
                 tables.append(feature.table)
         self._tables = tuple(tables)
@@ -189,7 +193,7 @@ class EmbeddingCollection(TableLayer):
         return device_plan.plan_devices(features, devices, plan)
 
     @property
-    def features(self) -> dict[str, Feature]:
+    def features(self) -> "dict[str, FeatureOfTable]":
         """The features by name, each with its table."""
         return dict(self._features)
 
@@ -204,7 +208,7 @@ class EmbeddingCollection(TableLayer):
         return {
             name: feature.table.devices
             for name, feature in self._features
-            if feature.table is not None and feature.table.devices is not None
+            if feature.table.devices is not None
         }
 
     def call(
@@ -446,7 +450,7 @@ class EmbeddingCollection(TableLayer):
             table.trainable = original.trainable
         return copied
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads the tables; ValueError if the file has more of them."""
         count = len(self._tables)
         if table_store.holds_table(store, f"table_{count}_"):

@@ -4,16 +4,15 @@ import dataclasses
 import functools
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import keras
 import tensorflow as tf
 
 from lodestar import _private
 from lodestar._arguments import explained
 from lodestar._checks import check_count, check_text, is_integer, is_number
 from lodestar._reprs import short_repr
-from lodestar._typing import AnyTensor, Combiner
+from lodestar._typing import AnyTensor, Combiner, OptimizerLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import Initializer
@@ -74,7 +73,7 @@ class Feature:
     padding_counts: bool
     output_dim: int | None
     embeddings_initializer: Initializer
-    optimizer: keras.optimizers.Optimizer | str | None
+    optimizer: OptimizerLike | None
     devices: Sequence[str] | None
     expected_rows: float | None
     expected_ids: float | None
@@ -94,7 +93,7 @@ class Feature:
         padding_counts: bool = False,
         output_dim: int | None = None,
         embeddings_initializer: Initializer = "uniform",
-        optimizer: keras.optimizers.Optimizer | str | None = None,
+        optimizer: OptimizerLike | None = None,
         devices: Sequence[str] | None = None,
         expected_rows: float | None = None,
         expected_ids: float | None = None,
@@ -221,10 +220,10 @@ class Feature:
                 f"because `{name}` has dtype {dtype.name}."
             )
 
-    def _with_table(self, name: str) -> "Feature":
+    def _with_table(self, name: str) -> "FeatureOfTable":
         """Returns the feature with its table, creating it as `name` if needed."""
         if self.table is not None:
-            return self
+            return cast("FeatureOfTable", self)
         assert self.output_dim is not None
         table = EmbeddingVariable(
             self.output_dim,
@@ -233,7 +232,7 @@ class Feature:
             devices=self.devices,
             name=name,
         )
-        return dataclasses.replace(
+        made = dataclasses.replace(
             self,
             table=table,
             output_dim=None,
@@ -241,6 +240,7 @@ class Feature:
             optimizer=None,
             devices=None,
         )
+        return cast("FeatureOfTable", made)
 
     def _own_id(self, value: int | str | None) -> int | None:
         """Returns `value` as an id before salting, hashing a string."""
@@ -296,6 +296,15 @@ class Feature:
         if rank < 2:
             return ids
         return ids[(*[slice(None)] * (rank - 1), slice(self.max_length))]
+
+
+if TYPE_CHECKING:
+
+    @dataclasses.dataclass(frozen=True, eq=False)
+    class FeatureOfTable(Feature):
+        """The result of `_with_table`."""
+
+        table: EmbeddingVariable
 
 
 @functools.lru_cache(maxsize=1024)

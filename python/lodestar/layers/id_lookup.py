@@ -1,13 +1,14 @@
 """Keras layer that maps keys to ids."""
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import os
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _bases, _private
 from lodestar._arguments import explained
 from lodestar._checks import (
     after,
@@ -16,7 +17,7 @@ from lodestar._checks import (
     check_count,
     check_unmasked,
 )
-from lodestar._typing import DTypePolicy, Shape, TensorLike
+from lodestar._typing import DTypePolicy, Shape, StrPath, TensorLike
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
 from lodestar.layers.seen_inputs import SeenInputs
@@ -26,12 +27,15 @@ from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
 from lodestar.ops.input_casts import check_casts
 
-_OUTPUT_MODES = ("int", "one_hot", "multi_hot", "count")
+# Where the ids of missing keys are.
+OovIds: TypeAlias = Literal["first", "last"]
+OutputMode: TypeAlias = Literal["int", "one_hot", "multi_hot", "count"]
+VocabularyDtype: TypeAlias = Literal["string", "int64"]
 
 
-def _dtype_of(vocabulary: Any) -> Literal["string", "int64"]:
+def _dtype_of(vocabulary: Any) -> VocabularyDtype:
     """Returns "int64" if the keys are integers, else "string"."""
-    if vocabulary is None or isinstance(vocabulary, str):
+    if vocabulary is None or isinstance(vocabulary, str | os.PathLike):
         return "string"
     if isinstance(vocabulary, (tf.Tensor, np.ndarray)):
         return "int64" if tf.as_dtype(vocabulary.dtype).is_integer else "string"
@@ -57,16 +61,25 @@ def _as_keys(tokens: TensorLike, dtype: str) -> tf.Tensor:
     return tf.constant([_as_bytes(t) for t in tokens], tf.string, [len(tokens)])
 
 
+def _without_mask(ids: tf.Tensor) -> tf.Tensor:
+    """Numbers ids from 0 without the mask token, which gets an id that is ignored."""
+    return tf.where(ids > 0, ids - 1, tf.int64.max)
+
+
 @keras.saving.register_keras_serializable(package="lodestar")
-class IdLookup(keras.layers.Layer):
+class IdLookup(_bases.Layer):
     """Maps strings or integers to ids by a vocabulary, or back.
 
     Ids are numbered as in `keras.layers.StringLookup` and `IntegerLookup`: the
     mask token (if any) is 0, followed by the out-of-vocabulary (OOV) ids and the
-    vocabulary. (`lodestar.lookup.IdTable` puts OOV ids last, as TensorFlow does.)
+    vocabulary. With `oov_ids="last"` OOV ids follow the vocabulary, as in
+    `lodestar.lookup.IdTableWithHashBuckets` and TensorFlow.
 
     >>> IdLookup(["a", "b"])(tf.constant(["a", "b", "nobody"])).numpy().tolist()
     [1, 2, 0]
+    >>> layer = IdLookup(["a", "b"], oov_ids="last")
+    >>> layer(tf.constant(["a", "b", "nobody"])).numpy().tolist()
+    [0, 1, 2]
 
     Input: strings or integers, dense, ragged or sparse. Output: int64 of the
     same shape and kind. With an `output_mode` other than "int": `[..., size]` in
@@ -76,15 +89,18 @@ class IdLookup(keras.layers.Layer):
     `.keras` files; it is not part of `get_config`.
 
     Args:
-        vocabulary: Unique keys, optionally preceded by the special tokens, as a
-            list, array or tensor; or the path of a file with one key per line;
-            or None, to call `adapt` or `set_vocabulary` later.
+        vocabulary: Unique keys, optionally with the special tokens as in
+            `get_vocabulary()`, as a list, array or tensor; or the path of a file
+            with one key per line; or None, to call `adapt` or `set_vocabulary`
+            later.
         num_oov_indices: Number of OOV ids. If it is more than 1, strings are
             assigned by `tf.strings.to_hash_bucket_fast` and integers by their
             remainder. If it is 0, an unknown key is an error.
         mask_token: The key with id 0, or None.
         oov_token: The key that `invert=True` returns for OOV ids; defaults to
             "[UNK]" or -1.
+        oov_ids: "first" or "last": whether OOV ids precede or follow the
+            vocabulary.
         vocabulary_dtype: "string" or "int64"; defaults to the dtype of
             `vocabulary`, or "string".
         invert: Whether to map ids to keys instead.
@@ -110,14 +126,15 @@ class IdLookup(keras.layers.Layer):
     @explained()
     def __init__(
         self,
-        vocabulary: TensorLike | None = None,
+        vocabulary: TensorLike | StrPath | None = None,
         num_oov_indices: int = 1,
         mask_token: str | bytes | int | None = None,
         oov_token: str | bytes | int | None = None,
         *,
-        vocabulary_dtype: Literal["string", "int64"] | None = None,
+        oov_ids: OovIds = "first",
+        vocabulary_dtype: VocabularyDtype | None = None,
         invert: bool = False,
-        output_mode: Literal["int", "one_hot", "multi_hot", "count"] = "int",
+        output_mode: OutputMode = "int",
         max_tokens: int | None = None,
         pad_to_max_tokens: bool = False,
         sparse: bool = False,
@@ -129,7 +146,8 @@ class IdLookup(keras.layers.Layer):
             trainable=trainable, dtype=dtype, name=name, autocast=False
         )
         check_count("num_oov_indices", num_oov_indices, 0)
-        check_choice("output_mode", output_mode, _OUTPUT_MODES)
+        check_choice("oov_ids", oov_ids, get_args(OovIds))
+        check_choice("output_mode", output_mode, get_args(OutputMode))
         if invert and output_mode != "int":
             raise ValueError("`invert` needs `output_mode='int'`.")
         if sparse and output_mode == "int":
@@ -140,14 +158,14 @@ class IdLookup(keras.layers.Layer):
             check_count("max_tokens", max_tokens, 2)
         if pad_to_max_tokens and max_tokens is None:
             raise ValueError("`pad_to_max_tokens` needs `max_tokens`.")
-        if vocabulary_dtype is None:
-            vocabulary_dtype = _dtype_of(vocabulary)
-        check_choice("vocabulary_dtype", vocabulary_dtype, ("string", "int64"))
+        key_dtype = vocabulary_dtype or _dtype_of(vocabulary)
+        check_choice("vocabulary_dtype", key_dtype, get_args(VocabularyDtype))
         self.num_oov_indices = int(num_oov_indices)
+        self.oov_ids = oov_ids
         self.mask_token = mask_token
-        default_oov = "[UNK]" if vocabulary_dtype == "string" else -1
+        default_oov = "[UNK]" if key_dtype == "string" else -1
         self.oov_token = default_oov if oov_token is None else oov_token
-        self.vocabulary_dtype: str = vocabulary_dtype
+        self.vocabulary_dtype = key_dtype
         self.invert = bool(invert)
         self.output_mode = output_mode
         self.max_tokens = max_tokens
@@ -158,29 +176,37 @@ class IdLookup(keras.layers.Layer):
         # Length of encoded rows, once it has been used; None before that.
         self._row_size: int | None = None
         # Maps keys, including the mask token, to the ids that call() returns.
-        self._table = IdTable([], key_dtype=vocabulary_dtype, name=self.name)
+        self._table = IdTable([], key_dtype=key_dtype, name=self.name)
         self._keys: tf.Variable = None  # unless `invert`
         if self.invert:
             self._keys = tf.Variable(
-                tf.zeros([0], vocabulary_dtype), shape=[None], trainable=False
+                tf.zeros([0], key_dtype), shape=[None], trainable=False
             )
         self.built = True
         if vocabulary is not None:
             self.set_vocabulary(vocabulary)
 
-    @property
-    def _first_oov(self) -> int:
-        has_mask_id = self.mask_token is not None and self.output_mode == "int"
-        return int(has_mask_id)
+    # The table numbers the mask token (if any), OOV ids and keys as in the output
+    # mode "int". In the others the mask token has no id.
 
     @property
     def _first_key(self) -> int:
-        return self._first_oov + self.num_oov_indices
+        has_mask = self.mask_token is not None
+        return has_mask + (self.oov_ids == "first") * self.num_oov_indices
+
+    @property
+    def _special_tokens(self) -> tuple[list[Any], list[Any]]:
+        """The tokens before and after the keys in `get_vocabulary()`."""
+        has_mask = self.mask_token is not None and self.output_mode == "int"
+        mask, oov = [self.mask_token] * has_mask, [self.oov_token]
+        if self.oov_ids == "last":
+            return mask, oov * self.num_oov_indices
+        return mask + oov * self.num_oov_indices, []
 
     def _one_key(self, token: Any) -> tf.Tensor:
         return _as_keys([token], self.vocabulary_dtype)
 
-    def set_vocabulary(self, vocabulary: TensorLike) -> None:
+    def set_vocabulary(self, vocabulary: TensorLike | StrPath) -> None:
         """Replaces the vocabulary.
 
         Args:
@@ -193,7 +219,7 @@ class IdLookup(keras.layers.Layer):
             tf.errors.OpError: If the file cannot be read.
         """
         with tf.init_scope():
-            if isinstance(vocabulary, str):
+            if isinstance(vocabulary, str | os.PathLike):
                 file_table = IdTable([], key_dtype=self.vocabulary_dtype)
                 file_table.load_file(vocabulary)
                 vocabulary = file_table.export()[0]
@@ -202,18 +228,17 @@ class IdLookup(keras.layers.Layer):
     def _set_keys(self, keys: tf.Tensor) -> None:
         if len(keys) == 0:
             raise ValueError("`vocabulary` must not be empty.")
-        special = [self.mask_token] * self._first_oov
-        special = _as_keys(
-            special + [self.oov_token] * self.num_oov_indices,
-            self.vocabulary_dtype,
-        )
-        head = keys[: len(special)]
-        if len(head) == len(special) and bool(tf.reduce_all(head == special)):
-            keys = keys[len(special) :]
+        head, tail = self._special_tokens
+        special = _as_keys(head + tail, self.vocabulary_dtype)
+        end = len(keys) - len(tail)
+        if end >= len(head):
+            ends = tf.concat([keys[: len(head)], keys[end:]], 0)
+            if bool(tf.reduce_all(ends == special)):
+                keys = keys[len(head) : end]
         self._refuse(keys, "mask_token", self.mask_token)
         if self.invert:
             self._refuse(keys, "oov_token", self.oov_token)
-        size = self._first_key + len(keys)
+        size = len(special) + len(keys)
         if self.max_tokens is not None and size > self.max_tokens:
             raise ValueError(
                 f"`vocabulary` has {size} ids with its special tokens, more than "
@@ -227,13 +252,13 @@ class IdLookup(keras.layers.Layer):
                     "have one entry per id."
                 )
             self._row_size = size
-        ids = tf.range(self._first_key, size, dtype=tf.int64)
+        ids = tf.range(len(keys), dtype=tf.int64) + self._first_key
+        known = keys
         if self.mask_token is not None:
-            mask_id = 0 if self.output_mode == "int" else tf.int64.max
-            keys = tf.concat([keys, self._one_key(self.mask_token)], 0)
-            ids = tf.concat([ids, [mask_id]], 0)
+            known = tf.concat([keys, self._one_key(self.mask_token)], 0)
+            ids = tf.concat([ids, [0]], 0)
         try:
-            self._table.load(keys, ids)
+            self._table.load(known, ids)
         except tf.errors.InvalidArgumentError:
             unique, _, number = tf.unique_with_counts(keys)
             repeated = tf.boolean_mask(unique, number > 1).numpy().tolist()
@@ -241,7 +266,7 @@ class IdLookup(keras.layers.Layer):
                 f"`vocabulary` has duplicates of {repeated[0]!r}."
             ) from None
         if self._keys is not None:
-            self._keys.assign(keys[: size - self._first_key])
+            self._keys.assign(keys)
 
     def _refuse(self, keys: tf.Tensor, option: str, token: Any) -> None:
         if token is None or not bool(
@@ -287,7 +312,8 @@ class IdLookup(keras.layers.Layer):
             raise ValueError("`data` has no keys.")
         order = np.lexsort((keys, number))[::-1]
         if self.max_tokens is not None:
-            order = order[: self.max_tokens - self._first_key]
+            special = sum(map(len, self._special_tokens))
+            order = order[: self.max_tokens - special]
         self.set_vocabulary(tf.constant(keys[order]))
 
     def _exported_keys(self) -> tf.Tensor:
@@ -296,9 +322,7 @@ class IdLookup(keras.layers.Layer):
             keys, ids = self._table.export()
             if self.mask_token is None:
                 return keys
-            # The mask token's id is below or above all others.
-            mask = tf.logical_or(ids < self._first_key, ids == tf.int64.max)
-            return tf.boolean_mask(keys, tf.logical_not(mask))
+            return tf.boolean_mask(keys, ids >= self._first_key)
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
         """Returns the keys in the order of their ids.
@@ -310,8 +334,8 @@ class IdLookup(keras.layers.Layer):
             keys = [key.decode(errors="surrogateescape") for key in keys]
         if not include_special_tokens:
             return keys
-        special = [self.mask_token] * self._first_oov
-        return special + [self.oov_token] * self.num_oov_indices + keys
+        head, tail = self._special_tokens
+        return head + keys + tail
 
     def vocabulary_size(self) -> int:
         """Returns the number of ids."""
@@ -319,7 +343,7 @@ class IdLookup(keras.layers.Layer):
             size = int(self._table.size())
         if size > 0 and self.mask_token is not None:
             size -= 1
-        return self._first_key + size
+        return size + sum(map(len, self._special_tokens))
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer; rejects masked arrays, whose mask Keras would drop."""
@@ -349,6 +373,8 @@ class IdLookup(keras.layers.Layer):
             ids = map_flat(self._ids_of, keys)
         if self.output_mode == "int":
             return ids
+        if self.mask_token is not None:
+            ids = map_flat(_without_mask, ids)
         return id_encoding.encode(
             ids,
             self.output_mode,
@@ -392,22 +418,26 @@ class IdLookup(keras.layers.Layer):
         return size
 
     def _ids_of(self, keys: tf.Tensor) -> tf.Tensor:
-        if self.num_oov_indices == 1:
-            return self._table.lookup(keys, self._first_oov)
-        if self.num_oov_indices > 1 and self.vocabulary_dtype == "string":
+        handle, count = self._table.resource_handle, self.num_oov_indices
+        first_oov = int(self.mask_token is not None)
+        is_last = self.oov_ids == "last"
+        is_hashed = count > 1 and self.vocabulary_dtype == "string"
+        if is_hashed or (is_last and count == 1):
             return id_table_ops.find_or_hash(
-                self._table.resource_handle,
+                handle,
                 keys,
-                num_oov_buckets=self.num_oov_indices,
-                hasher="fasthash",
+                num_oov_buckets=count,
+                hasher="fast",
                 hasher_key=[],
-                first_bucket=self._first_oov,
+                first_bucket=-1 if is_last else first_oov,
             )
-        ids = self._table.lookup(keys, -1)
+        if count == 1:
+            return id_table_ops.find(handle, keys, first_oov)
+        ids = id_table_ops.find(handle, keys, -1)
         unknown = ids < 0
-        if self.num_oov_indices > 1:
-            oov = tf.math.floormod(keys, self.num_oov_indices) + self._first_oov
-            return tf.where(unknown, oov, ids)
+        if count > 1:
+            first = id_table_ops.size(handle) if is_last else first_oov
+            return tf.where(unknown, tf.math.floormod(keys, count) + first, ids)
         check = assert_true(
             tf.logical_not(tf.reduce_any(unknown)),
             [
@@ -431,7 +461,7 @@ class IdLookup(keras.layers.Layer):
         mask = self._one_key(self.mask_token)[0]
         return tf.where(tf.equal(ids, 0), mask, found)
 
-    def compute_output_shape(self, input_shape: Any) -> Shape:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> Shape:
         """Returns the input's shape, plus the axis of encoded rows."""
         input_shape = tuple(input_shape)
         if self.output_mode == "int":
@@ -464,7 +494,7 @@ class IdLookup(keras.layers.Layer):
             self.compute_output_shape(inputs.shape), dtype=dtype, **options
         )
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Saves the vocabulary; strings as their bytes and lengths."""
         keys = self._exported_keys().numpy()
         if self.vocabulary_dtype == "int64":
@@ -472,7 +502,7 @@ class IdLookup(keras.layers.Layer):
             return
         store["vocabulary"], store["lengths"] = string_arrays.to_arrays(keys)
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Loads the output of `save_own_variables`.
 
         Raises:
@@ -511,6 +541,7 @@ class IdLookup(keras.layers.Layer):
             "num_oov_indices": self.num_oov_indices,
             "mask_token": self.mask_token,
             "oov_token": self.oov_token,
+            "oov_ids": self.oov_ids,
             "vocabulary_dtype": self.vocabulary_dtype,
             "invert": self.invert,
             "output_mode": self.output_mode,

@@ -1,11 +1,12 @@
 """SequenceConv: convolution along sequences as a Keras layer."""
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
-from lodestar import sequence
+from lodestar import _bases, sequence
 from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._typing import DTypePolicy, Shape
@@ -29,8 +30,12 @@ _SERIALIZED = {
 }
 
 
+# What Keras makes initializers, regularizers and constraints from.
+KerasLike: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
+
+
 @keras.saving.register_keras_serializable(package="lodestar")
-class SequenceConv(keras.layers.Layer):
+class SequenceConv(_bases.Layer):
     """Convolves each innermost sequence of a ragged input.
 
     Row i of the output is `activation(window @ kernel + bias)`, where the window
@@ -83,16 +88,16 @@ class SequenceConv(keras.layers.Layer):
         filters: int,
         kernel_size: int = 3,
         start: int | None = None,
-        activation: Any = None,
+        activation: str | Callable[..., Any] | None = None,
         use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        bias_constraint: Any = None,
+        kernel_initializer: KerasLike = "glorot_uniform",
+        bias_initializer: KerasLike = "zeros",
+        kernel_regularizer: KerasLike | None = None,
+        bias_regularizer: KerasLike | None = None,
+        kernel_constraint: KerasLike | None = None,
+        bias_constraint: KerasLike | None = None,
         padding_trainable: bool = False,
-        padding_initializer: Any = "zeros",
+        padding_initializer: KerasLike = "zeros",
         trainable: bool = True,
         dtype: DTypePolicy | None = None,
         name: str | None = None,
@@ -127,7 +132,7 @@ class SequenceConv(keras.layers.Layer):
         outputs = super().__call__(inputs.to_ragged(), *args, **kwargs)
         return LoDTensor(outputs.flat_values, outputs.nested_row_splits)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         self._check_rows(input_shape)
         self.kernel = self.add_weight(
             name="kernel",
@@ -172,7 +177,7 @@ class SequenceConv(keras.layers.Layer):
         rows, splits = nesting.flatten("input", convolved)
         return nesting.pack_like(convolved, self.activation(rows), splits)
 
-    def compute_output_shape(self, input_shape: Any) -> Shape:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> Shape:
         """Returns the input's shape with `filters` as its last dimension."""
         self._check_rows(input_shape)
         return (*input_shape[:-1], self.filters)
@@ -194,9 +199,7 @@ class SequenceConv(keras.layers.Layer):
             return x
         raise ValueError(
             f"{self.name} needs a ragged input, got a dense one of shape "
-            f"{x.shape}. Declare it with keras.Input(..., ragged=True), give "
-            "such inputs to clone_model as `input_tensors`, and export the "
-            "model with lodestar.export.save."
+            f"{x.shape}. {nesting.how_to_get_ragged(x)}"
         )
 
     def _check_rows(self, shape: Any) -> None:

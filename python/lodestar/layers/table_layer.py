@@ -4,12 +4,13 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Mapping, MutableMapping
-from typing import Any
+from typing import Any, NoReturn, Self
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import check_unmasked
 from lodestar._typing import DTypePolicy
 from lodestar.embedding import table_store
@@ -30,7 +31,7 @@ def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
     return tf.name_scope("layer")
 
 
-class TableLayer(keras.layers.Layer):
+class TableLayer(_bases.Layer):
     """A layer with tables, which are saved together with its other weights."""
 
     def __init__(
@@ -75,7 +76,7 @@ class TableLayer(keras.layers.Layer):
         for table in self._tables_by_prefix().values():
             table.trainable = value
 
-    def set_weights(self, weights: Any) -> None:
+    def set_weights(self, weights: Any) -> NoReturn:
         """Raises RuntimeError, because arrays have no ids."""
         raise RuntimeError(
             f"set_weights cannot set the rows of the layer '{self.name}': a "
@@ -137,9 +138,10 @@ class TableLayer(keras.layers.Layer):
         for weight, value in zip(weights, saved, strict=True):
             weight.assign(value)
 
-    def _copy_through_file(self, memo: dict[int, Any]) -> "TableLayer":
+    def _copy_through_file(self, memo: dict[int, Any]) -> Self:
         """Returns a deep copy made by Keras, with everything the layer saves."""
         reduced: Any = self.__reduce__()
         make, arguments = reduced
-        memo[id(self)] = copied = make(*copy.deepcopy(arguments))
+        copied: Self = make(*copy.deepcopy(arguments))
+        memo[id(self)] = copied
         return copied

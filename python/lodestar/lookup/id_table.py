@@ -1,14 +1,15 @@
-"""IdTable: maps keys to int64 ids, and missing keys to hash buckets."""
+"""IdTable: maps keys to int64 ids."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from lodestar._checks import check_count, check_name, is_integer
+from lodestar import _private
+from lodestar._checks import check_name
 from lodestar._library import gen_ops
 from lodestar._resource import (
     SavedResource,
@@ -16,29 +17,9 @@ from lodestar._resource import (
     scalar_if_empty,
     unless_scalar,
 )
-from lodestar._typing import AnyTensor, TensorLike
+from lodestar._typing import AnyTensor, StrPath, TensorLike
 from lodestar.lookup.keys import as_keys, contents, int64_values, refuse_keys
 from lodestar.ops import id_table_ops
-
-
-def _hasher_key(seed: Any) -> list[int]:
-    """Returns the op's `hasher_key`: `seed` as signed 64-bit words."""
-    if seed is None:
-        return []
-    words = (seed, seed) if is_integer(seed) else seed
-    if (
-        not isinstance(words, Sequence | np.ndarray)
-        or len(words) != 2
-        or not all(map(is_integer, words))
-    ):
-        raise TypeError(
-            "`seed` must be None, an integer or a pair of integers, got "
-            f"{seed!r}."
-        )
-    return [
-        (int(word) & (2**64 - 1)) - (2**64 if int(word) & 2**63 else 0)
-        for word in words
-    ]
 
 
 class IdTable(SavedResource):
@@ -48,16 +29,8 @@ class IdTable(SavedResource):
     >>> table.lookup(tf.constant(["lake", "nobody"])).numpy().tolist()
     [1, -1]
 
-    With `num_oov_buckets`, missing keys are hashed to ids after those of the
-    keys. One op probes the table and hashes only the misses. The result is that
-    of `tf.lookup.StaticVocabularyTable`, bit for bit: `N + hash(key) %
-    num_oov_buckets`, where an integer hashes as its decimal string. Only a key
-    whose id is `default_value` differs: it is found here, but hashed there.
-    (`lodestar.layers.IdLookup` gives missing keys the first ids, as Keras does.)
-
-    >>> table = IdTable(["emerson", "lake"], num_oov_buckets=10)
-    >>> bool(table.lookup(tf.constant(["king"])) >= 2)
-    True
+    A missing key has the id `default_value`. `IdTableWithHashBuckets` hashes
+    missing keys to ids that follow the last key's.
 
     The handle works with `tf.raw_ops.LookupTable*`. Checkpoints and SavedModels
     hold the content. A mutable table is thread-safe. A table of integer keys
@@ -68,25 +41,18 @@ class IdTable(SavedResource):
         keys: String or integers of shape `[N]`, or a `tf.lookup` initializer
             with int64 values.
         values: Integers of shape `[N]`. Defaults to 0, 1, 2, ...
-        default_value: The id of missing keys if there are no buckets.
-        num_oov_buckets: Number of hash buckets for missing keys.
-        seed: None hashes with FarmHash, as `tf.strings.to_hash_bucket_fast`. An
-            integer `s`, short for `(s, s)`, or a pair of 64-bit integers is the
-            secret key of `tf.strings.to_hash_bucket_strong`: without it nobody
-            can choose keys that share a bucket.
+        default_value: The id of missing keys.
         key_dtype: String or an integer dtype. Defaults to the dtype of `keys`.
             uint64 keys are taken as the int64 of the same bits, as in
             TensorFlow.
-        mutable: Whether to allow `insert` and `remove`. Requires
-            `num_oov_buckets=0`, because bucket ids would move.
+        mutable: Whether to allow `insert` and `remove`.
         name: A name, which need not be unique.
 
     Raises:
-        TypeError: `keys` are neither strings nor integers, `values` are not
-            integers, or `seed` is neither an integer nor a pair of them.
-        ValueError: `keys` is not a vector, a key does not fit `key_dtype`,
-            `values` has another shape, or `num_oov_buckets` is negative or
-            given for a mutable table.
+        TypeError: `keys` are neither strings nor integers, or `values` are not
+            integers.
+        ValueError: `keys` is not a vector, is empty without a `key_dtype`, or
+            has a key that does not fit it; or `values` has another shape.
         tf.errors.InvalidArgumentError: A key has two values (names the key).
         tf.errors.ResourceExhaustedError: Out of memory.
     """
@@ -97,26 +63,16 @@ class IdTable(SavedResource):
         values: TensorLike | None = None,
         *,
         default_value: int = -1,
-        num_oov_buckets: int = 0,
-        seed: Any = None,
         key_dtype: Any = None,
         mutable: bool = False,
         name: str | None = None,
     ):
-        check_count("num_oov_buckets", num_oov_buckets, 0)
-        if mutable and num_oov_buckets:
-            raise ValueError(
-                "`num_oov_buckets` must be 0 for a mutable table, got "
-                f"{num_oov_buckets}: bucket ids would move as it grows."
-            )
         self._name = check_name(name or "id_table")
         device = gpu_in_scope()
         with tf.init_scope(), tf.device("CPU"):
             keys, values = contents(keys, values, key_dtype)
         super().__init__(self._name, device if keys.dtype.is_integer else None)
         self._default_value = int(default_value)
-        self._num_oov_buckets = int(num_oov_buckets)
-        self._hasher_key = _hasher_key(seed)
         self._mutable = bool(mutable)
         with tf.init_scope():
             self._key_dtype = keys.dtype
@@ -125,8 +81,7 @@ class IdTable(SavedResource):
     @classmethod
     def from_file(
         cls,
-        path: TensorLike,
-        num_oov_buckets: int = 0,
+        path: StrPath | tf.Tensor,
         *,
         key_column: int = tf.lookup.TextFileIndex.WHOLE_LINE,
         value_column: int = tf.lookup.TextFileIndex.LINE_NUMBER,
@@ -134,7 +89,6 @@ class IdTable(SavedResource):
         vocab_size: int | None = None,
         key_dtype: Any = tf.string,
         default_value: int = -1,
-        seed: Any = None,
         name: str | None = None,
     ) -> Self:
         r"""Creates a table from a vocabulary file, by default of one key per line.
@@ -146,15 +100,13 @@ class IdTable(SavedResource):
 
         Args:
             path: Path of the file, which `load_file` reads.
-            num_oov_buckets: Number of hash buckets for missing keys.
             key_column: Column of the key, counted from 0, or a
                 `tf.lookup.TextFileIndex`.
             value_column: Column of the id, or a `tf.lookup.TextFileIndex`.
             delimiter: One character that separates columns.
             vocab_size: Number of lines to read. Defaults to all.
             key_dtype: String or an integer dtype.
-            default_value: The id of missing keys if there are no buckets.
-            seed: The key of the buckets' hash, see the constructor.
+            default_value: The id of missing keys.
             name: A name, which need not be unique.
 
         Returns:
@@ -168,8 +120,6 @@ class IdTable(SavedResource):
             [],
             key_dtype=key_dtype,
             default_value=default_value,
-            num_oov_buckets=num_oov_buckets,
-            seed=seed,
             name=name,
         )
         with tf.init_scope():
@@ -181,6 +131,12 @@ class IdTable(SavedResource):
                 vocab_size=vocab_size,
             )
         return table
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self._name!r} {describe_keys(self)} "
+            f"default_value={self._default_value} mutable={self._mutable}>"
+        )
 
     # TensorFlow calls these to make, save and restore the resource, and traces
     # them into a SavedModel, which therefore loads without this class.
@@ -221,13 +177,8 @@ class IdTable(SavedResource):
 
     @property
     def default_value(self) -> int:
-        """The id of missing keys if there are no buckets."""
+        """The id of missing keys."""
         return self._default_value
-
-    @property
-    def num_oov_buckets(self) -> int:
-        """Number of hash buckets for missing keys."""
-        return self._num_oov_buckets
 
     @property
     def mutable(self) -> bool:
@@ -273,8 +224,7 @@ class IdTable(SavedResource):
 
         Args:
             keys: A dense tensor of any rank, a RaggedTensor or a SparseTensor.
-            default_value: The id of missing keys for this call, which uses
-                neither the table's default nor its buckets.
+            default_value: The id of missing keys. Defaults to the table's.
             name: Name scope of the ops.
 
         Returns:
@@ -288,14 +238,6 @@ class IdTable(SavedResource):
         )
         with scope:
             keys = self.convert_keys(keys)
-            if default_value is None and self._num_oov_buckets:
-                return id_table_ops.find_or_hash(
-                    self.resource_handle,
-                    keys,
-                    num_oov_buckets=self._num_oov_buckets,
-                    hasher="stronghash" if self._hasher_key else "fasthash",
-                    hasher_key=self._hasher_key,
-                )
             if default_value is None:
                 default_value = self._default_value
             return id_table_ops.find(self.resource_handle, keys, default_value)
@@ -358,7 +300,7 @@ class IdTable(SavedResource):
 
     def load_file(
         self,
-        path: TensorLike,
+        path: StrPath | tf.Tensor,
         *,
         key_column: int = tf.lookup.TextFileIndex.WHOLE_LINE,
         value_column: int = tf.lookup.TextFileIndex.LINE_NUMBER,
@@ -409,7 +351,7 @@ class IdTable(SavedResource):
             )
         return gen_ops.lodestar_id_table_import_file(
             handle=self.resource_handle,
-            path=path,
+            path=path if tf.is_tensor(path) else os.fspath(path),
             key_column=key_column,
             value_column=value_column,
             delimiter=delimiter,
@@ -423,9 +365,8 @@ class IdTable(SavedResource):
         )
 
     def size(self) -> tf.Tensor:
-        """Returns the number of keys and buckets, an int64 scalar."""
-        size = gen_ops.lodestar_id_table_size(handle=self.resource_handle)
-        return size + self._num_oov_buckets
+        """Returns the number of keys, an int64 scalar."""
+        return gen_ops.lodestar_id_table_size(handle=self.resource_handle)
 
     def memory_used(self) -> tf.Tensor:
         """Returns the bytes of the keys and ids, an int64 scalar.
@@ -435,3 +376,16 @@ class IdTable(SavedResource):
         return gen_ops.lodestar_id_table_memory_used(
             handle=self.resource_handle
         )
+
+
+def describe_keys(table: IdTable) -> str:
+    """Describes the keys of `table`; without their number if it is not available."""
+    dtype = f"key_dtype={table.key_dtype.name}"
+    handle = table.resource_handle
+    if tf.is_symbolic_tensor(handle):
+        return dtype
+    try:
+        with _private.eager_mode():
+            return f"keys={int(table.size())} {dtype}"
+    except tf.errors.OpError:  # The server of the table has ended.
+        return dtype

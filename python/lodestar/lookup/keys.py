@@ -1,5 +1,6 @@
 """Conversion and checks of the keys and ids of id tables."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,12 @@ def as_keys(
         return keys
     check_unmasked("keys", keys)
     of_numpy = isinstance(keys, (np.ndarray, np.generic))
-    if of_numpy or isinstance(keys, (int, list, tuple)):
+    first = keys
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    # NumPy cannot join strings with bytes that are not ASCII.
+    is_text = isinstance(first, str | bytes)
+    if of_numpy or (isinstance(keys, int | list | tuple) and not is_text):
         # TensorFlow would wrap a number that does not fit.
         array = np.asarray(keys)
         if array.dtype.kind in "iu":
@@ -93,8 +99,18 @@ def contents(
                 "`values` must be None if `keys` is an initializer."
             )
         keys, values = _from_initializer(keys)
+    if keys is None or isinstance(keys, str | bytes | os.PathLike):
+        raise TypeError(
+            f"`keys` must be a list of strings or integers, got {keys!r}. To read "
+            "a file, call IdTable.from_file(path)."
+        )
     key_dtype = None if key_dtype is None else tf.as_dtype(key_dtype)
     keys = as_keys(keys, key_dtype)
+    if key_dtype is None and 0 in keys.shape and keys.dtype.is_floating:
+        raise ValueError(
+            "`key_dtype` must be given if `keys` is empty, such as tf.string or "
+            "tf.int64."
+        )
     key_dtype = key_dtype or keys.dtype
     if key_dtype not in id_table_ops.KEY_DTYPES:
         raise TypeError(

@@ -5,11 +5,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import after, assert_true, check_count, check_flag
+from lodestar._typing import DTypeLike, TensorLike
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class BatchAUC(keras.metrics.Metric):
+class BatchAUC(_bases.Metric):
     """The mean area under the ROC curve (AUC) over batches, or that of recent batches.
 
     Scores are only compared within their batch, so scores of different model weights do
@@ -44,7 +46,7 @@ class BatchAUC(keras.metrics.Metric):
     def __init__(
         self,
         name: str = "batch_auc",
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         *,
         from_softmax: bool = False,
         slide_steps: int | None = None,
@@ -70,7 +72,10 @@ class BatchAUC(keras.metrics.Metric):
         )
 
     def update_state(
-        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+        self,
+        y_true: TensorLike,
+        y_pred: TensorLike,
+        sample_weight: TensorLike | None = None,
     ) -> None:
         """Adds a batch.
 

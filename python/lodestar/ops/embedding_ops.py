@@ -15,16 +15,16 @@ dtype) is
 """
 
 import contextlib
-from typing import Any
+from typing import Any, get_args
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar._typing import Grads
+from lodestar._typing import Combiner, Grads
 from lodestar.ops import lost_gradients
 from lodestar.ops.stand_ins import replaceable
 
-COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
+COMBINERS: tuple[Combiner, ...] = get_args(Combiner)
 WEIGHTED_COMBINERS = ("sum", "mean", "sqrtn")
 ADMIT = {None: "policy", True: "all", False: "none"}
 MISSING = ("zeros", "initial", "vector", "shared")

@@ -24,7 +24,9 @@ KEY_DTYPES = (
 
 
 @replaceable
-def find(handle: tf.Tensor, keys: AnyTensor, default_value: int) -> AnyTensor:
+def find(
+    handle: tf.Tensor, keys: AnyTensor, default_value: int | tf.Tensor
+) -> AnyTensor:
     """Returns int64 ids in the shape of the keys, `default_value` if missing."""
     return map_flat(
         lambda flat: gen_ops.lodestar_id_table_find(
@@ -49,3 +51,9 @@ def find_or_hash(
         ),
         keys,
     )
+
+
+@replaceable
+def size(handle: tf.Tensor) -> tf.Tensor:
+    """Returns the number of keys, an int64 scalar."""
+    return gen_ops.lodestar_id_table_size(handle=handle)

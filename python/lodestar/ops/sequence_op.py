@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import keras
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import check_choice
 from lodestar.ops.symbolic_build import ragged_rank
 
@@ -86,6 +87,10 @@ class SequenceOp(keras.layers.Layer):
         outputs: list[Any] = []
 
         def trace(*placeholders: Any) -> None:
+            for tensor, placeholder in zip(symbolic, placeholders, strict=True):
+                if not tensor.ragged:
+                    # For the error if it must be ragged.
+                    _private.copy_history(tensor, placeholder)
             rest = iter(placeholders)
             args, kwargs = keras.tree.map_structure(
                 lambda x: next(rest) if _is_symbolic(x) else x, arguments

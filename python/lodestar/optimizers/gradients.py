@@ -147,7 +147,7 @@ def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
 
 
 def clip_by_global_norm(
-    gradients: Sequence[Gradient], clip_norm: Any
+    gradients: Sequence[Gradient], clip_norm: float | tf.Tensor
 ) -> tuple[list[Gradient], tf.Tensor]:
     """Scales all gradients so that their joint norm is at most `clip_norm`.
 

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._arguments import explained
 from lodestar.embedding.table_variable import as_table
 from lodestar.ops import lost_gradients
@@ -16,7 +17,7 @@ from lodestar.optimizers.table_optimizer import TableOptimizer
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+class LossScaleOptimizer(_bases.LossScaleOptimizer):
     """`keras.optimizers.LossScaleOptimizer` for models with tables.
 
     Under the mixed_float16 policy, `compile` wraps other optimizers in Keras's

@@ -3,13 +3,13 @@
 import contextlib
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import keras
 import tensorflow as tf
 
-from lodestar import _private
+from lodestar import _bases, _private
 from lodestar._checks import check_choice
 from lodestar._reprs import optimizer_repr
 from lodestar.embedding import slot_owner, strategies, table_store, workers
@@ -28,6 +28,7 @@ from lodestar.optimizers.table_updates import (
 )
 from lodestar.optimizers.unfused import UnfusedOptimizer, UnfusedUpdate
 
+# What optimizers do with NaN and infinity in a gradient.
 Nonfinite: TypeAlias = Literal["raise", "skip", "pass"]
 # Key prefix of a saved sum of gradients, by the index of its table.
 _SUM = "gradient_sum_{}_"
@@ -106,15 +107,13 @@ def _warn_of_lost_rows(
         )
 
 
-def check_nonfinite(nonfinite: str) -> str:
+def check_nonfinite(nonfinite: Nonfinite) -> Nonfinite:
     """Returns `nonfinite`, or raises ValueError if it is invalid."""
     check_choice("nonfinite", nonfinite, get_args(Nonfinite))
     return nonfinite
 
 
-class TableOptimizer(
-    _private.CheckpointedOptimizer, keras.optimizers.Optimizer
-):
+class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
     """Mixin that makes a Keras optimizer train tables.
 
     It must precede the Keras class: `class Adagrad(TableOptimizer,
@@ -126,11 +125,13 @@ class TableOptimizer(
 
     _trains_tables = True
 
-    def __init__(self, *args: Any, nonfinite: str = "raise", **kwargs: Any):
+    def __init__(
+        self, *args: Any, nonfinite: Nonfinite = "raise", **kwargs: Any
+    ):
         super().__init__(*args, **kwargs)
         self._start(nonfinite)
 
-    def _start(self, nonfinite: str) -> None:
+    def _start(self, nonfinite: Nonfinite) -> None:
         """Adds state for tables to an initialized Keras optimizer."""
         self.nonfinite = check_nonfinite(nonfinite)
         self._tables = _Tables()
@@ -494,7 +495,7 @@ class TableOptimizer(
                 nadams[owner].u_product.assign(product)
         return applied
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes `variables` and the accumulated gradients of tables.
 
         Warns of tables that no layer writes to the same file.
@@ -513,7 +514,7 @@ class TableOptimizer(
         for i, member in enumerate(self._gradient_sums.members):
             table_store.save_table(member.sums, store, _SUM.format(i))
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
         own = {k: store[k] for k in store.keys() if k.isdigit()}
         super().load_own_variables(own)
         sums = [member.sums for member in self._gradient_sums.members]

@@ -5,10 +5,15 @@ from typing import Any
 
 import keras
 
+from lodestar._typing import OptimizerLike
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.ops.compile_line import NAMES
 from lodestar.optimizers import keras_optimizers
-from lodestar.optimizers.table_optimizer import TableOptimizer, check_nonfinite
+from lodestar.optimizers.table_optimizer import (
+    Nonfinite,
+    TableOptimizer,
+    check_nonfinite,
+)
 
 # Keras's classes and the classes that derive from them here.
 _KNOWN: dict[type, type[TableOptimizer]] = {
@@ -17,7 +22,9 @@ _KNOWN: dict[type, type[TableOptimizer]] = {
 }
 
 
-def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
+def wrap(
+    optimizer: OptimizerLike, *, nonfinite: Nonfinite | None = None
+) -> TableOptimizer:
     """Makes a Keras optimizer train tables as well as dense weights.
 
     Use it for your own optimizer classes; the optimizers of `lodestar.optimizers`
@@ -47,27 +54,27 @@ def wrap(optimizer: Any, *, nonfinite: str | None = None) -> TableOptimizer:
         ValueError: If `optimizer` is not an optimizer, is already built, or is a
             `LossScaleOptimizer`.
     """
-    optimizer = get_optimizer("optimizer", optimizer)
-    if isinstance(optimizer, TableOptimizer):
+    found: Any = get_optimizer("optimizer", optimizer)
+    if isinstance(found, TableOptimizer):
         if nonfinite is not None:
-            optimizer.nonfinite = check_nonfinite(nonfinite)
-        return optimizer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            found.nonfinite = check_nonfinite(nonfinite)
+        return found
+    if isinstance(found, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
             "`optimizer` is a LossScaleOptimizer, which cannot be wrapped. Use "
             "lodestar.optimizers.LossScaleOptimizer(lodestar.optimizers.wrap("
             "inner_optimizer))."
         )
-    if optimizer.built:
+    if found.built:
         raise ValueError(
-            f"`optimizer` {optimizer.name!r} is already built. Wrap it before "
+            f"`optimizer` {found.name!r} is already built. Wrap it before "
             "it trains a model."
         )
     nonfinite = check_nonfinite("raise" if nonfinite is None else nonfinite)
-    cls: Any = type(optimizer)
-    optimizer.__class__ = _wrapped(cls)
-    optimizer._start(nonfinite)
-    return optimizer
+    cls: Any = type(found)
+    found.__class__ = _wrapped(cls)
+    found._start(nonfinite)
+    return found
 
 
 # The name in files of earlier releases. A config has the wrapped class, so one

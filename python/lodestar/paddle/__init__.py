@@ -2,7 +2,6 @@
 
 from lodestar.paddle.data_feed_desc import DataFeedDesc
 from lodestar.paddle.in_memory_dataset import InMemoryDataset
-from lodestar.paddle.instant_file import InstantWriter, read_instant
 from lodestar.paddle.multislot_generator import MultiSlotGenerator
 from lodestar.paddle.parse_multislot import parse_multislot
 from lodestar.paddle.readers import reader
@@ -12,11 +11,9 @@ from lodestar.paddle.train_from_dataset import train_from_dataset
 __all__ = [
     "DataFeedDesc",
     "InMemoryDataset",
-    "InstantWriter",
     "MultiSlotGenerator",
     "SelectedRows",
     "parse_multislot",
-    "read_instant",
     "reader",
     "train_from_dataset",
 ]

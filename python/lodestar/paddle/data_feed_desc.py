@@ -11,8 +11,9 @@ from lodestar._checks import did_you_mean
 from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
+from lodestar.data.record_dataset import ReadOptions
 from lodestar.data.schema import Column, Schema, label_columns
-from lodestar.data.schema.column import DTYPES
+from lodestar.data.schema.column import DTYPES, Dtype
 
 _PACKAGE = "lodestar.data_feed"
 # Fields in the order of Paddle's field numbers; see `text_proto.message_class`.
@@ -37,7 +38,9 @@ _MESSAGES = {
         "so_parser_name": "string",
     },
 }
-_DEFAULT_BATCH_SIZE = 32
+DEFAULT_BATCH_SIZE = 32
+# Fields of Paddle's readers that have no counterpart here.
+_UNSUPPORTED = ("rank_offset", "input_type", "so_parser_name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,24 +49,32 @@ class DataFeedDesc:
 
     >>> desc = DataFeedDesc.read("data.prototxt", labels="click")
     >>> dataset = lodestar.data.open_dataset(
-    ...     files, desc.schema, desc.batch_size, pipe_command=desc.pipe_command)
+    ...     files,
+    ...     desc.schema,
+    ...     desc.batch_size,
+    ...     pipe_command=desc.pipe_command,
+    ...     num_parallel_files=desc.num_parallel_files,
+    ... )
 
     Attributes:
         schema: The columns, in their order in a line.
         batch_size: Samples per batch.
         pipe_command: Command, as words, that each file is piped through; None if
             there is none or it is `cat`.
+        num_parallel_files: Number of threads that read, Paddle's `thread_num`.
     """
 
     schema: Schema
-    batch_size: int = _DEFAULT_BATCH_SIZE
+    batch_size: int = DEFAULT_BATCH_SIZE
     pipe_command: list[str] | None = None
+    num_parallel_files: int = ReadOptions.num_parallel_files
 
     @classmethod
     def read(
         cls,
         path: StrPath,
         labels: str | Column | Iterable[str | Column] = (),
+        declare: Iterable[Column] = (),
     ) -> "DataFeedDesc":
         """Reads and parses a file; see `parse`.
 
@@ -74,43 +85,46 @@ class DataFeedDesc:
         with open_input(path) as file:
             data = file.read()
         try:
-            return cls.parse(data.decode(), labels)
+            return cls.parse(data.decode(), labels, declare)
         except ValueError as error:  # Includes UnicodeDecodeError.
             raise ValueError(f"{os.fspath(path)}: {error}") from error
 
     @classmethod
     def parse(
-        cls, text: str, labels: str | Column | Iterable[str | Column] = ()
+        cls,
+        text: str,
+        labels: str | Column | Iterable[str | Column] = (),
+        declare: Iterable[Column] = (),
     ) -> "DataFeedDesc":
         """Parses the text form of the protobuf message `DataFeedDesc`.
 
         Shapes in the message are of a whole batch; their -1, the batch size, is
         removed. A slot without `is_used: true` becomes an unused column. The
-        message does not tell which slots are labels.
+        message does not tell which slots are labels, nor which dense slots of one id
+        are one-hot.
 
         Args:
             text: Text as written by Paddle: `multi_slot_desc { slots { name: "C1"
                 type: "uint64" is_used: true } ... }`.
             labels: The labels, as Columns or as names of binary labels, which get
                 the type in the text.
+            declare: Columns that the text does not fully describe, such as
+                `Column.one_hot("day", 7)` for a dense `uint64` slot with the shape
+                `[-1, 1]`, or `weights_of` for a slot of floats.
 
         Raises:
             ValueError: If the text is not such a message (the error names line
-                and column), or a slot, label or number is invalid.
+                and column); a slot, label or number is invalid; a declared column
+                contradicts its slot; or a field is set that is not supported.
         """
         message = text_proto.parse(text, _message_class()())
-        batch_size = (
-            message.batch_size
-            if message.HasField("batch_size")
-            else _DEFAULT_BATCH_SIZE
-        )
-        if batch_size < 1:
-            raise ValueError(
-                f"`batch_size` must be at least 1, got {batch_size}."
-            )
+        _check_supported(message)
+        batch_size = _at_least_1(message, "batch_size", cls.batch_size)
+        threads = _at_least_1(message, "thread_num", cls.num_parallel_files)
         slots = message.multi_slot_desc.slots
         dtypes = {slot.name: _type(slot) for slot in slots}
         found = {label.name: label for label in label_columns(labels, dtypes)}
+        declared = {column.name: column for column in declare}
         columns = []
         for slot in slots:
             label = found.pop(slot.name, None)
@@ -119,14 +133,19 @@ class DataFeedDesc:
                     f"Column {slot.name!r} has the type {slot.type!r}, but the "
                     f"label in `labels` has the dtype {label.dtype!r}."
                 )
-            columns.append(label or _column(slot))
-        if found:
-            raise ValueError(
-                f"`labels` has {next(iter(found))!r}, which is not a column; the "
-                f"columns are {', '.join(dtypes)}."
-                f"{did_you_mean(next(iter(found)), dtypes)}"
-            )
-        return cls(Schema(columns), batch_size, _command(message.pipe_command))
+            own = declared.pop(slot.name, None)
+            if own is not None:
+                _check_fits(slot, own)
+            columns.append(own or label or _column(slot))
+        for name, left in (("labels", found), ("declare", declared)):
+            if left:
+                raise ValueError(
+                    f"`{name}` has {next(iter(left))!r}, which is not a column; "
+                    f"the columns are {', '.join(dtypes)}."
+                    f"{did_you_mean(next(iter(left)), dtypes)}"
+                )
+        command = _command(message.pipe_command)
+        return cls(Schema(columns), batch_size, command, threads)
 
     def save(self, path: StrPath) -> None:
         """Writes the text form to a file, for Paddle; see `text`."""
@@ -137,29 +156,69 @@ class DataFeedDesc:
     def text(self) -> str:
         """Returns the text form of the protobuf message.
 
-        A label becomes a dense slot. `binary`, `weights_of` and `wide`, which do not
-        affect how a line is read, are lost.
+        A label or a one-hot column becomes a dense slot of one value. The size of a
+        one-hot column, `binary`, `weights_of` and `wide` are lost, since Paddle reads
+        lines without them; `declare` of `parse` adds them.
 
         Raises:
-            ValueError: If the message cannot express a column: one-hot, `encoding`,
-                `depth`, `positive`, `separator`, `unit`, or a free dimension.
+            ValueError: If the message cannot express a column: `encoding`, `depth`,
+                `positive`, `separator`, `unit`, a sample weight, or a free
+                dimension.
         """
         message = _message_class()(
             name="MultiSlotDataFeed",
             batch_size=self.batch_size,
             pipe_command=shlex.join(self.pipe_command or ["cat"]),
+            thread_num=self.num_parallel_files,
         )
         for column in self.schema:
-            check_expressible(column)
-            dense = column.kind != "sparse"
-            message.multi_slot_desc.slots.add(
-                name=column.name,
-                type=column.dtype,
-                is_dense=dense,
-                is_used=column.used,
-                shape=[-1, *(column.shape or (1,))] if dense else [],
-            )
+            _add_slot(message, column)
         return text_proto.text_of(message)
+
+
+def _check_supported(message: Any) -> None:
+    fields = [(message, name) for name in _UNSUPPORTED]
+    fields.append((message.multi_slot_desc, "uid_slot"))
+    for part, name in fields:
+        if value := getattr(part, name):
+            raise ValueError(
+                f"`{name}`: {value!r} is not supported. Remove the field if the "
+                "files are read without it."
+            )
+
+
+def _at_least_1(message: Any, name: str, default: int) -> int:
+    value: int = getattr(message, name)
+    if not message.HasField(name):
+        return default
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, got {value}.")
+    return value
+
+
+def _add_slot(message: Any, column: Column) -> Any:
+    """Adds the slot of a column to a DataFeedDesc, and returns it."""
+    check_expressible(column)
+    dense = column.kind != "sparse"
+    return message.multi_slot_desc.slots.add(
+        name=column.name,
+        type=column.dtype,
+        is_dense=dense,
+        is_used=column.used,
+        shape=[-1, *(column.shape or (1,))] if dense else [],
+    )
+
+
+def _check_fits(slot: Any, declared: Column) -> None:
+    """Raises ValueError unless Paddle reads a declared column as the slot."""
+    own = _column(_add_slot(_message_class()(), declared))
+    wanted = _column(slot)
+    if own != wanted:
+        raise ValueError(
+            f"Column {slot.name!r} has the type {slot.type!r} and is "
+            f"{wanted.describe()} in the text, but `declare` has the dtype "
+            f"{declared.dtype!r} and {declared.describe()}."
+        )
 
 
 def _column(slot: Any) -> Column:
@@ -183,8 +242,8 @@ def _column(slot: Any) -> Column:
 def check_expressible(column: Column) -> None:
     """Raises ValueError unless a DataFeedDesc can express `column`."""
     problem = None
-    if column.kind in ("one_hot", "sample_weight"):
-        problem = f"a {column.kind.replace('_', '-')} column"
+    if column.kind == "sample_weight":
+        problem = "a sample-weight column"
     elif -1 in column.shape:
         problem = f"the shape {list(column.shape)}"
     for field in (
@@ -200,13 +259,14 @@ def check_expressible(column: Column) -> None:
         )
 
 
-def _type(slot: Any) -> str:
+def _type(slot: Any) -> Dtype:
     if slot.type not in DTYPES:
         raise ValueError(
             f"Column {slot.name!r}: the type must be one of {DTYPES}, got "
             f"{slot.type!r}."
         )
-    return slot.type
+    dtype: Dtype = slot.type
+    return dtype
 
 
 def _command(text: str) -> list[str] | None:

@@ -3,12 +3,17 @@
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Unpack
 
 import tensorflow as tf
 
 from lodestar._typing import StrPaths
-from lodestar.data.record_dataset import as_paths, epochs, options_of
+from lodestar.data.record_dataset import (
+    ReadArguments,
+    as_paths,
+    epochs,
+    options_of,
+)
 from lodestar.data.schema import Schema
 from lodestar.ops.python_calls import PythonFunction
 from lodestar.paddle.parse_multislot import parse_flat
@@ -28,7 +33,7 @@ def generated_dataset(
     files: StrPaths,
     spec: Schema,
     batch_size: int,
-    **options: Any,
+    **options: Unpack[ReadArguments],
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from lines of MultiSlot text.
 

@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from lodestar._arguments import explained
 from lodestar._checks import check_count, is_number
+from lodestar._formats import OnError, SparseForm
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
 from lodestar._typing import StrPath, StrPaths
@@ -25,7 +26,10 @@ from lodestar.data.record_dataset import (
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
 from lodestar.data.skipped_records import SkippedRecords
-from lodestar.paddle.sample_exchange import SampleExchange
+from lodestar.paddle.sample_exchange import (
+    MAX_SEND_BATCH_SIZE,
+    SampleExchange,
+)
 
 # Options of epochs; the others tell how to read files and make batches.
 _EPOCH_OPTIONS = (
@@ -100,8 +104,8 @@ class InMemoryDataset:
         num_parallel_files: int = 2,
         shard: tuple[int, int] | None = None,
         prefetch: int = 1,
-        sparse: Literal["ragged", "lod", "csr"] = "ragged",
-        on_error: Literal["raise", "skip"] = "raise",
+        sparse: SparseForm = "ragged",
+        on_error: OnError = "raise",
         skipped: SkippedRecords | None = None,
         as_columns: bool = False,
         open_command: Sequence[StrPath] | None = None,
@@ -210,6 +214,7 @@ class InMemoryDataset:
         folder: StrPath | None = None,
         workers: tuple[int, int] | None = None,
         timeout: float = 600.0,
+        send_batch_size: int = 1024,
     ) -> None:
         """Shuffles the samples of this worker or of all workers.
 
@@ -221,10 +226,9 @@ class InMemoryDataset:
         any number of samples, even 0, and may be processes or threads, each with
         its own object.
 
-        Samples are sent through the folder as checksummed files in pieces of 1,024.
-        The folder needs room for all samples and is cleaned at the end. Until then
-        memory has both the old and the new samples, and other methods that change
-        the samples wait.
+        Samples are sent through the folder as checksummed files. The folder needs
+        room for all samples and is cleaned at the end. Until then memory has both the
+        old and the new samples, and other methods that change the samples wait.
 
         After any error below, the samples of all workers are unchanged, because
         they change only once every worker has all of its own. There is one exception,
@@ -237,12 +241,15 @@ class InMemoryDataset:
                 all workers can access and no exchange, failed or not, has used.
             workers: `(num, index)`; defaults to `shard`.
             timeout: Seconds to wait for the other workers, each time.
+            send_batch_size: Number of samples that are encoded and checked at once,
+                up to 65,536, the same for all workers. More samples need more
+                memory and fewer calls.
 
         Raises:
             ValueError: If an argument is out of range, or there is a `folder` but
                 neither `workers` nor `shard`.
             DataError: A ValueError, if the folder was used before, the workers
-                disagree about the seed or their number, or files in the folder have
+                disagree about an argument or their number, or files in the folder have
                 other slots or are corrupt.
             TimeoutError: If another worker does not arrive or continue in time.
             RuntimeError: If another worker has failed. The error says why.
@@ -264,11 +271,21 @@ class InMemoryDataset:
             raise ValueError(
                 f"`timeout` must be greater than 0, got {timeout!r}."
             )
+        check_count("send_batch_size", send_batch_size, 1)
+        if send_batch_size > MAX_SEND_BATCH_SIZE:
+            raise ValueError(
+                f"`send_batch_size` must be at most {MAX_SEND_BATCH_SIZE}, got "
+                f"{send_batch_size}."
+            )
         if seed is not None:
             seed = int(_seed(seed))
         with self._changing:
             exchange = SampleExchange(
-                self._memory.text, folder, (workers[0], workers[1]), timeout
+                self._memory.text,
+                folder,
+                (workers[0], workers[1]),
+                timeout,
+                send_batch_size,
             )
             exchange.run(self.num_samples, seed)
 

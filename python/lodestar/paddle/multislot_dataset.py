@@ -2,21 +2,24 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack, get_args
 
 import tensorflow as tf
 
 from lodestar._checks import check_choice
+from lodestar._formats import MultiSlotMode
 from lodestar._library import gen_ops
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import command_words
-from lodestar.data.record_dataset import options_of, record_dataset
+from lodestar.data.record_dataset import (
+    ReadArguments,
+    options_of,
+    record_dataset,
+)
 from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.paddle.in_memory_dataset import InMemoryDataset
-
-MODES = ("queue", "file_instant", "in_memory")
 
 
 def MultiSlotDataset(
@@ -24,13 +27,13 @@ def MultiSlotDataset(
     schema: SchemaLike,
     batch_size: int,
     *,
-    mode: str = "queue",
+    mode: MultiSlotMode = "queue",
     weights: Mapping[str, str] | None = None,
     pipe_command: Sequence[StrPath] | None = None,
     ins_id: bool = False,
     parse_content: bool = False,
     parse_logkey: bool = False,
-    **options: Any,
+    **options: Unpack[ReadArguments],
 ) -> tf.data.Dataset:
     """Returns batches of `(features, label)` from MultiSlot text files.
 
@@ -58,7 +61,7 @@ def MultiSlotDataset(
     `pipe_command` or `open_command` (with the end of its stderr), raise
     FailedPreconditionError for any `on_error`.
     """
-    check_choice("mode", mode, MODES)
+    check_choice("mode", mode, get_args(MultiSlotMode))
     spec = as_schema(schema, weights)
     if mode == "in_memory":
         return _in_memory(

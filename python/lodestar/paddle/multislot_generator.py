@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,7 @@ from lodestar._errors import DataError, describe_error
 from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath, StrPaths
+from lodestar.data.record_dataset import ReadArguments
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema.domain import EXACT_BELOW
 from lodestar.paddle.generated_dataset import generated_dataset
@@ -174,7 +175,7 @@ class MultiSlotGenerator:
         self,
         files: StrPaths,
         batch_size: int,
-        **options: Any,
+        **options: Unpack[ReadArguments],
     ) -> tf.data.Dataset:
         """Returns the samples of input files as `open_dataset` would.
 

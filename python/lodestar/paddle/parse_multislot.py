@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._formats import SparseForm
 from lodestar._library import gen_ops
 from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import SchemaLayout
@@ -15,7 +16,7 @@ def parse_multislot(
     schema: SchemaLike,
     *,
     weights: Mapping[str, str] | None = None,
-    sparse: str = "ragged",
+    sparse: SparseForm = "ragged",
     name: str | None = None,
 ) -> Any:
     r"""Parses lines of MultiSlot text, one sample each.

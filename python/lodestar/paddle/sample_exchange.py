@@ -3,7 +3,7 @@
 Workers write files to a shared folder, in this order. N is a worker's number and
 K a digest of all worker-N.json:
 
-    worker-N.json      number of samples and seed of the worker
+    worker-N.json      number of samples, seed and batch size of the worker
     K-N-to-M.samples   samples for worker M: pieces, each after its 8-byte length
     K-sent-N           all of these are written
     K-ready-N          the worker has read and checked all samples for it
@@ -30,7 +30,8 @@ from lodestar._files import AtomicFile, as_path, list_folder
 from lodestar._library import gen_ops
 from lodestar._typing import StrPath
 
-PIECE_SAMPLES = 1024
+# Bounds the memory for a piece, which is encoded and received at once.
+MAX_SEND_BATCH_SIZE = 65536
 _LENGTH_BYTES = 8
 _RECEIVED_BYTES = 16 << 20  # Bytes per call.
 _NUMBERS = 1 << 20  # Numbers per call.
@@ -47,17 +48,20 @@ class SampleExchange:
         folder: StrPath,
         workers: tuple[int, int],
         timeout: float,
+        send_batch_size: int,
     ):
         self._memory = memory
         self._folder = as_path(folder)
         self._num, self._index = workers
         self._timeout = timeout
+        self._send_batch_size = send_batch_size
         self._digest = ""
 
     def run(self, num_samples: int, seed: int | None) -> None:
         """Replaces the samples in memory by this worker's part of all samples.
 
-        Requires that the samples do not change. `seed` must be equal for all workers.
+        Requires that the samples do not change. `seed` and `send_batch_size` must be
+        equal for all workers.
         See `InMemoryDataset.global_shuffle` for the errors.
         """
         self._announce(num_samples, seed)
@@ -87,6 +91,7 @@ class SampleExchange:
                 "workers": self._num,
                 "samples": num_samples,
                 "seed": seed,
+                "send_batch_size": self._send_batch_size,
                 "drawn": int(np.random.default_rng().integers(2**63)),
             }
         )
@@ -129,7 +134,7 @@ class SampleExchange:
         self._wait_for(names)
         texts = [self._load(name) for name in names]
         said: list[dict[str, Any]] = [json.loads(text) for text in texts]
-        for what in ("workers", "seed"):
+        for what in ("workers", "seed", "send_batch_size"):
             for worker, one in enumerate(said):
                 if one[what] != said[0][what]:
                     raise DataError(
@@ -167,9 +172,10 @@ class SampleExchange:
         return own
 
     def _pieces(self, samples: np.ndarray) -> Iterator[bytes]:
-        for i in range(0, len(samples), PIECE_SAMPLES):
+        size = self._send_batch_size
+        for i in range(0, len(samples), size):
             piece = gen_ops.lodestar_record_memory_encode(
-                memory=self._memory, samples=samples[i : i + PIECE_SAMPLES]
+                memory=self._memory, samples=samples[i : i + size]
             )
             yield piece.numpy()
 
@@ -200,7 +206,7 @@ class SampleExchange:
     def _read(self, worker: int, count: int) -> None:
         """Receives the samples from a worker."""
         path = self._path(self._samples_of(worker, self._index))
-        left = -(-count // PIECE_SAMPLES)
+        left = -(-count // self._send_batch_size)
         pieces: list[bytes] = []
         with reading(path), tf.io.gfile.GFile(path, "rb") as file:
             while head := file.read(_LENGTH_BYTES):

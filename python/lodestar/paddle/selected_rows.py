@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import after, as_int64, as_vector
 from lodestar._library import gen_ops
 from lodestar._typing import TensorLike
@@ -17,7 +18,7 @@ from lodestar.ragged.arguments import (
 )
 
 
-class SelectedRows(tf.experimental.ExtensionType):
+class SelectedRows(_bases.ExtensionType):
     """Values of some rows of a tensor with `height` rows; other rows are zero.
 
     This is Paddle's SelectedRows, similar to `tf.IndexedSlices`. Rows may repeat

@@ -1,9 +1,8 @@
 """Paddle's train_from_dataset: training by threads that prints metrics."""
 
-import collections
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -44,8 +43,9 @@ def train_from_dataset(
             metrics.
         fetch_info: Labels to print instead of the names.
         print_period: Steps of all threads between two lines.
-        debug: Whether to print the ops of the step and, at the end, the time of its
-            parts, which are compiled separately then.
+        debug: Whether to print the ops of the step in order, with the ops of a
+            function below its call. At the end prints the time of the step's parts,
+            which are compiled separately then.
         on_period: Called instead of printing, with the number of steps and the
             values by label. No step runs during the call, so it can save a
             snapshot.
@@ -176,16 +176,18 @@ class _TimedStep:
         return metrics, outputs
 
     def print_operations(self, iterator: Any) -> None:
-        """Prints the number of ops of each type in the step."""
+        """Prints the type and the name of each op in the step, in order."""
         function = self._whole.get_concrete_function(
             iterator, self.new_metrics()
         )
         graph = function.graph.as_graph_def()
-        nodes = [graph.node, *(f.node_def for f in graph.library.function)]
-        counts = collections.Counter(node.op for of in nodes for node in of)
-        print(f"the step has {counts.total()} ops:")
-        for name, count in counts.most_common():
-            print(f"{count:7} {name}")
+        functions = {
+            f.signature.name: f.node_def for f in graph.library.function
+        }
+        found = list(_in_order(graph.node, functions))
+        print(f"the step has {len(found)} ops:")
+        for number, (depth, node) in enumerate(found, 1):
+            print(f"{number:7} {'  ' * depth}{node.op} {node.name}")
 
     def print_times(self, steps: int) -> None:
         """Prints the time of each part per step."""
@@ -196,3 +198,21 @@ class _TimedStep:
                 f"{100 * seconds / (total or 1):5.1f} %",
                 flush=True,
             )
+
+
+def _in_order(
+    nodes: Iterable[Any], functions: Mapping[str, Iterable[Any]], depth: int = 0
+) -> Iterator[tuple[int, Any]]:
+    """Yields nodes, each followed by the nodes of the functions that it calls.
+
+    A node comes after its inputs, as TensorFlow adds them to the graph. `depth` is the
+    number of calls around a node.
+    """
+    for node in nodes:
+        yield depth, node
+        for _, value in sorted(node.attr.items()):
+            called = [value.func] if value.HasField("func") else value.list.func
+            for function in called:
+                yield from _in_order(
+                    functions.get(function.name, ()), functions, depth + 1
+                )

@@ -6,6 +6,7 @@ slots * batch + 1 numbers. The ids of slot s of sample b are row b * slots + s
 """
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
@@ -14,11 +15,11 @@ from lodestar._typing import TensorLike
 from lodestar.ragged.arguments import as_values, check_rows_like, validated
 from lodestar.ragged.lod_tensor import LoDTensor
 
-_ORDERS = ("sample_major", "slot_major")
+CsrOrder: TypeAlias = Literal["sample_major", "slot_major"]
 
 
-def _check_order(order: str) -> None:
-    if order not in _ORDERS:
+def _check_order(order: CsrOrder) -> None:
+    if order not in get_args(CsrOrder):
         raise ValueError(
             f"`order` must be 'sample_major' or 'slot_major', got {order!r}."
         )
@@ -44,7 +45,7 @@ def from_csr(
     row_offsets: TensorLike,
     values: TensorLike,
     num_slots: int = 1,
-    order: str = "sample_major",
+    order: CsrOrder = "sample_major",
 ) -> list[LoDTensor]:
     """Splits one CSR into a LoDTensor per feature slot.
 
@@ -98,7 +99,7 @@ def from_csr(
 
 def to_csr(
     slots: Sequence[LoDTensor],
-    order: str = "sample_major",
+    order: CsrOrder = "sample_major",
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Combines LoDTensors, one per feature slot, to one CSR.

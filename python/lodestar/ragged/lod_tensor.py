@@ -1,12 +1,13 @@
 """LoDTensor: rows with levels of nested sequences over them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import tensorflow as tf
 
+from lodestar import _bases
 from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_count
-from lodestar._typing import TensorLike
+from lodestar._typing import DTypeLike, TensorLike
 from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import (
@@ -26,8 +27,12 @@ from lodestar.ragged.arguments import (
     validated,
 )
 
+# Order of levels, and what to do with columns of a SparseTensor.
+LevelOrder: TypeAlias = Literal["outer_first", "inner_first"]
+Columns: TypeAlias = Literal["keep", "drop"]
 
-class LoDTensor(tf.experimental.ExtensionType):
+
+class LoDTensor(_bases.ExtensionType):
     """Rows with levels of nested sequences over them: Paddle's level-of-detail tensor.
 
     `lod` holds offset vectors, outermost level first. Level k indexes the units
@@ -92,7 +97,7 @@ class LoDTensor(tf.experimental.ExtensionType):
         cls,
         values: TensorLike,
         levels: Sequence[TensorLike],
-        order: str = "outer_first",
+        order: LevelOrder = "outer_first",
         absolute: bool = False,
     ) -> "LoDTensor":
         """Creates a LoDTensor from offsets.
@@ -110,7 +115,7 @@ class LoDTensor(tf.experimental.ExtensionType):
             tf.errors.InvalidArgumentError: Levels do not nest over the rows (names
                 level and index).
         """
-        if order not in ("outer_first", "inner_first"):
+        if order not in get_args(LevelOrder):
             raise ValueError(
                 "`order` must be 'outer_first' or 'inner_first', got "
                 f"{order!r}."
@@ -182,7 +187,7 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_sparse(
-        cls, sparse_tensor: tf.SparseTensor, columns: str = "keep"
+        cls, sparse_tensor: tf.SparseTensor, columns: Columns = "keep"
     ) -> "LoDTensor":
         """Converts a SparseTensor of rank R to a LoDTensor with R - 1 levels.
 
@@ -205,7 +210,7 @@ class LoDTensor(tf.experimental.ExtensionType):
             tf.errors.InvalidArgumentError: Indices are repeated, out of order or out
                 of bounds, or leave a gap with "keep" (names index and value).
         """
-        if columns not in ("keep", "drop"):
+        if columns not in get_args(Columns):
             raise ValueError(
                 f"`columns` must be 'keep' or 'drop', got {columns!r}."
             )
@@ -274,7 +279,10 @@ class LoDTensor(tf.experimental.ExtensionType):
 
     @classmethod
     def from_nested_lists(
-        cls, rows: Any, dtype: Any = None, num_levels: int | None = None
+        cls,
+        rows: Any,
+        dtype: DTypeLike | None = None,
+        num_levels: int | None = None,
     ) -> "LoDTensor":
         """Creates a LoDTensor from nested Python lists, tuples or NumPy arrays.
 

@@ -15,6 +15,7 @@ from lodestar.sequence.nesting import Nested
 def concat(
     xs: Sequence[Nested],
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> Nested:
     """Concatenates the inputs sequence by sequence, like Paddle's `sequence_concat`.
@@ -24,11 +25,16 @@ def concat(
     >>> x = tf.ragged.constant([[1, 2], [3]])
     >>> concat([x, tf.ragged.constant([[8], [9]])]).to_list()
     [[1, 2, 8], [3, 9]]
+    >>> x = tf.ragged.constant([[[1, 2]], [[3]]])
+    >>> concat([x, tf.ragged.constant([[[8], []], []])], level=0).to_list()
+    [[[1, 2], [8], []], [[3]]]
 
     Args:
         xs: One or more RaggedTensors or LoDTensors of one dtype (floats,
             integers, bool or string), with rows of one shape, equally many
-            sequences, and the same levels above the innermost.
+            levels and sequences, and the same levels above `level`.
+        level: The level whose sequences are concatenated: 0 for the outermost;
+            -1 is the last, of rows. The units of the next level stay whole.
         name: Name of the op.
 
     Returns:
@@ -36,30 +42,42 @@ def concat(
 
     Raises:
         TypeError: An input has another type or dtype.
-        ValueError: There is no input, or numbers of levels or row shapes differ.
+        ValueError: There is no input or no such level, or numbers of levels or
+            row shapes differ.
         tf.errors.InvalidArgumentError: Numbers of sequences or upper levels
             differ (names input, level and index), or splits are invalid.
     """
     xs = list(xs)
     if not xs:
         raise ValueError("`xs` must have at least one input, got [].")
-    values, lods = [], []
+    nested = []
     for k, x in enumerate(xs):
         rows, splits = nesting.flatten(f"xs[{k}]", x, MOVED_DTYPES)
-        values.append(rows)
-        lods.append(splits)
-        if rows.dtype != values[0].dtype:
+        nested.append((rows, splits))
+        first, first_splits = nested[0]
+        if rows.dtype != first.dtype:
             raise TypeError(
-                f"`xs[{k}]` must have dtype {values[0].dtype.name}, like "
+                f"`xs[{k}]` must have dtype {first.dtype.name}, like "
                 f"`xs[0]`, got {rows.dtype.name}."
             )
-        if len(splits) != len(lods[0]):
+        if not rows.shape[1:].is_compatible_with(first.shape[1:]):
             raise ValueError(
-                f"`xs[{k}]` must have {len(lods[0])} levels, like `xs[0]`, got "
-                f"{len(splits)}."
+                f"`xs[{k}]` must have rows of shape {first.shape[1:]}, like "
+                f"`xs[0]`, got {rows.shape[1:]}."
+            )
+        if len(splits) != len(first_splits):
+            raise ValueError(
+                f"`xs[{k}]` must have {len(first_splits)} levels, like "
+                f"`xs[0]`, got {len(splits)}."
             )
     with tf.name_scope(name or "sequence_concat"):
-        joined, joined_splits = sequence_ops.sequence_concat(
-            values, [level for lod in lods for level in lod]
+        level = nesting.check_level("level", level, len(first_splits))
+
+        def move(units: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+            return sequence_ops.sequence_concat(
+                units, [s for _, lod in nested for s in lod[: level + 1]]
+            )
+
+        return nesting.pack_like(
+            xs[0], *nesting.move_units(nested, level, move)
         )
-        return nesting.pack_like(xs[0], joined, (*lods[0][:-1], joined_splits))

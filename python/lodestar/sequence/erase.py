@@ -21,7 +21,8 @@ def erase(
 ) -> Nested:
     """Removes every token in `tokens`, like Paddle's `sequence_erase`.
 
-    A sequence may become empty.
+    A sequence may become empty. There is no `level`: a row that is removed from its
+    innermost sequence is removed from the sequences of all levels.
 
     >>> erase(tf.ragged.constant([[2, 1, 0], [0, 0], [3]]), [0, 2]).to_list()
     [[1], [], [3]]

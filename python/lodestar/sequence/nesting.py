@@ -1,11 +1,12 @@
 """Conversion between nested inputs, and rows with the splits of their levels."""
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from lodestar import _private
 from lodestar._checks import after
 from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ragged import LoDTensor
@@ -39,6 +40,84 @@ def rows_of_units(
     return lod_ops.lod_to_absolute(splits)[level], level
 
 
+def move_units(
+    nested: Sequence[tuple[tf.Tensor, tuple[tf.Tensor, ...]]],
+    level: int,
+    move: Callable[[list[tf.Tensor]], tuple[tf.Tensor, tf.Tensor]],
+) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
+    """Moves units of the level below `level`, or rows if that is the last.
+
+    Units move with their rows and levels.
+
+    Args:
+        nested: Rows and splits of one or more inputs with as many levels.
+        level: A level, or -1 for the last.
+        move: Called with the rows of each input, or with the numbers of its
+            units from the first input to the last. Returns those of the result,
+            and the splits of `level`.
+
+    Returns:
+        The rows and splits of the result; the levels above are those of the
+        first input.
+
+    Raises:
+        ValueError: There is no such level.
+    """
+    lods = [splits for _, splits in nested]
+    level = check_level("level", level, len(lods[0]))
+    if level + 1 == len(lods[0]):
+        rows, moved = move([rows for rows, _ in nested])
+        return rows, (*lods[0][:level], moved)
+    units, numbers, count = [], [], tf.constant(0, tf.int64)
+    for rows, splits in nested:
+        # The first check is of all splits.
+        checks = [
+            lod_ops.lod_to_absolute(splits),
+            tf.debugging.assert_equal(
+                splits[-1][-1],
+                tf.shape(rows, tf.int64)[0],
+                "the last level must end at the number of rows",
+            ),
+        ]
+        rows = after(checks, rows)
+        below = tf.RaggedTensor.from_nested_row_splits(
+            rows, splits[level + 1 :], validate=False
+        )
+        units.append(below)
+        numbers.append(tf.range(count, count + below.nrows()))
+        count += below.nrows()
+    order, moved = move(numbers)
+    ordered = tf.gather(tf.concat(units, 0), order)
+    return ordered.flat_values, (
+        *lods[0][:level],
+        moved,
+        *ordered.nested_row_splits,
+    )
+
+
+def how_to_get_ragged(x: Any) -> str:
+    """Returns advice for a dense tensor or KerasTensor in place of a ragged one."""
+    maker = _private.maker_from_ragged(x)
+    if maker is None:
+        return (
+            "Declare an input of a Keras model with keras.Input(..., "
+            "ragged=True), pass such inputs to clone_model as `input_tensors`, "
+            "and export the model with lodestar.export.save."
+        )
+    kind = type(maker)
+    made = f"'{maker.name}' ({kind.__name__}) made it from a ragged tensor."
+    if kind.__module__.startswith("lodestar."):
+        return (
+            f"{made} Pass ragged rows, such as those of a DynamicEmbedding "
+            "without `combiner`, or of lodestar.sequence.unpad."
+        )
+    return (
+        f"{made} Layers and operations of Keras, such as Dense, Activation, "
+        "Dropout, LayerNormalization and `+`, return dense tensors. Call them "
+        "after pooling, or between lodestar.sequence.pad and unpad."
+    )
+
+
 def flatten(
     name: str, x: Any, dtypes: Sequence[tf.DType] | None = None
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
@@ -59,9 +138,7 @@ def flatten(
             found = f"a dense tensor of shape {x.shape}"
         raise TypeError(
             f"`{name}` must be a RaggedTensor or LoDTensor, got {found}. "
-            "Declare an input of a Keras model with keras.Input(..., "
-            "ragged=True), pass such inputs to clone_model as `input_tensors`, "
-            "and export the model with lodestar.export.save."
+            f"{how_to_get_ragged(x)}"
         )
     return nested(name, rows, splits, dtypes)
 

@@ -1,18 +1,18 @@
 """Pooling of sequences."""
 
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import tensorflow as tf
 
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, did_you_mean
-from lodestar._typing import TensorLike
+from lodestar._typing import Combiner, TensorLike
 from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
-_COMBINERS = ("sum", "mean", "sqrtn", "max", "first", "last")
+_COMBINERS: tuple[Combiner, ...] = get_args(Combiner)
 _DTYPES = FLOAT_DTYPES + INT_DTYPES
 _PADDLE_NAMES = {"average": "mean", "sqrt": "sqrtn"}
 
@@ -34,31 +34,31 @@ def check_combiner(combiner: str) -> None:
 @overload
 def pool(
     x: Nested,
-    combiner: str = "sum",
+    combiner: Combiner = "sum",
     level: int = -1,
     *,
     pad_value: TensorLike = 0.0,
     with_index: Literal[False] = False,
     name: str | None = None,
-) -> tf.Tensor | Nested: ...
+) -> Any: ...
 
 
 @overload
 def pool(
     x: Nested,
-    combiner: str = "sum",
+    combiner: Combiner = "sum",
     level: int = -1,
     *,
     pad_value: TensorLike = 0.0,
     with_index: Literal[True],
     name: str | None = None,
-) -> tuple[tf.Tensor | Nested, tf.Tensor]: ...
+) -> tuple[Any, tf.Tensor]: ...
 
 
 @takes_keras_tensors
 def pool(
     x: tf.RaggedTensor | LoDTensor,
-    combiner: str = "sum",
+    combiner: Combiner = "sum",
     level: int = -1,
     *,
     pad_value: TensorLike = 0.0,

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from lodestar._checks import MOVED_DTYPES, after
-from lodestar.ops import lod_ops, sequence_ops
+from lodestar._checks import MOVED_DTYPES
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
@@ -39,19 +39,11 @@ def reverse(x: Nested, level: int = -1, *, name: str | None = None) -> Nested:
     values, splits = nesting.flatten("x", x, _DTYPES)
     with tf.name_scope(name or "sequence_reverse"):
         level = nesting.check_level("level", level, len(splits))
-        above, below = splits[: level + 1], splits[level + 1 :]
-        if not below:
-            rows = sequence_ops.sequence_reverse(values, splits[-1])
-            return nesting.pack_like(x, rows, splits)
-        # This checks all splits.
-        values = after(lod_ops.lod_to_absolute(splits), values)
-        units = tf.RaggedTensor.from_nested_row_splits(
-            values, below, validate=False
-        )
-        order = sequence_ops.sequence_reverse(
-            tf.range(units.nrows()), splits[level]
-        )
-        units = tf.gather(units, order)
+
+        def move(units: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+            turned = sequence_ops.sequence_reverse(units[0], splits[level])
+            return turned, splits[level]
+
         return nesting.pack_like(
-            x, units.flat_values, (*above, *units.nested_row_splits)
+            x, *nesting.move_units([(values, splits)], level, move)
         )

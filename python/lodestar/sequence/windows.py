@@ -18,6 +18,7 @@ def enumerate(
     win_size: int,
     pad_value: int = 0,
     *,
+    level: int = -1,
     name: str | None = None,
 ) -> Nested:
     """Returns the `win_size` ids from each id on, like Paddle's `sequence_enumerate`.
@@ -26,12 +27,17 @@ def enumerate(
 
     >>> enumerate(tf.ragged.constant([[1, 2, 3], [4]]), 2).to_list()
     [[[1, 2], [2, 3], [3, 0]], [[4, 0]]]
+    >>> sentences = tf.ragged.constant([[[1, 2], [3]], [[4]]])
+    >>> enumerate(sentences, 2, level=0).to_list()
+    [[[[1, 2], [2, 3]], [[3, 0]]], [[[4, 0]]]]
 
     Args:
         x: RaggedTensor or LoDTensor of int32 or int64, with rows `[N]` or
             `[N, 1]`.
         win_size: Number of ids per window, 1 or more. It may exceed the lengths.
         pad_value: An id of the dtype of x.
+        level: The level whose sequences windows do not leave: 0 for the
+            outermost; -1 is the last.
         name: Name of the op.
 
     Returns:
@@ -39,7 +45,7 @@ def enumerate(
 
     Raises:
         TypeError: x has another type or dtype, or `pad_value` another dtype.
-        ValueError: x has no level or other rows, `win_size` is below 1, or
+        ValueError: x has no such level or other rows, `win_size` is below 1, or
             `pad_value` does not fit the dtype of x.
         tf.errors.InvalidArgumentError: Splits are invalid.
     """
@@ -47,9 +53,10 @@ def enumerate(
     ids, splits = nesting.flatten("x", x, INT_DTYPES)
     nesting.check_one_a_row("x", ids, "id")
     with tf.name_scope(name or "sequence_enumerate"):
+        row_splits, _ = nesting.rows_of_units(splits, level)
         windows = sequence_ops.sequence_context(
             nesting.one_a_row("x", ids, "id"),
-            splits[-1],
+            row_splits,
             as_dtype_of("pad_value", pad_value, ids.dtype, "`x`"),
             0,
             win_size,
@@ -140,6 +147,7 @@ def conv(
     start: int | None = None,
     bias: tf.Tensor | None = None,
     padding: tf.Tensor | None = None,
+    level: int = -1,
     name: str | None = None,
 ) -> Nested:
     """Convolves each sequence with one filter bank, like Paddle's `sequence_conv`.
@@ -168,6 +176,8 @@ def conv(
             sequence: the `above = max(0, -start)` rows before it, then the
             `below = max(0, start + filter_size - 1)` rows after it. Paddle's
             `PaddingData` of `paddingTrainable`. Defaults to zeros.
+        level: The level whose sequences filters do not leave: 0 for the
+            outermost; -1 is the last.
         name: Name of the op.
 
     Returns:
@@ -176,7 +186,7 @@ def conv(
 
     Raises:
         TypeError: x has another type or dtype.
-        ValueError: x has no level or other rows, `filter_size`, `stride` or
+        ValueError: x has no such level or other rows, `filter_size`, `stride` or
             `start` is out of range, or a static shape does not fit.
         tf.errors.InvalidArgumentError: Splits are invalid, or shapes do not fit
             at run time.
@@ -188,6 +198,7 @@ def conv(
     if rows.shape.rank not in (None, 2):
         raise ValueError(f"`x` must have rows [N, dim], got {rows.shape}.")
     with tf.name_scope(name or "sequence_conv"):
+        row_splits, _ = nesting.rows_of_units(splits, level)
         weight = tf.convert_to_tensor(weight, rows.dtype)
         dim = rows.shape[1] if rows.shape.rank else None
         height = None if dim is None else filter_size * dim
@@ -199,7 +210,7 @@ def conv(
         compute = tf.float32 if rows.dtype.size == 2 else rows.dtype
         wide = tf.cast(weight, compute)
         wide = tf.ensure_shape(wide, [height, None])
-        convolved = _convolve(rows, splits[-1], wide, start, filter_size)
+        convolved = _convolve(rows, row_splits, wide, start, filter_size)
         if padding is not None:
             padding = tf.convert_to_tensor(padding, rows.dtype)
             around = sum(rows_around(filter_size, start))
@@ -213,7 +224,7 @@ def conv(
             # on a GPU the expansion does.
             with tf.control_dependencies([convolved]):
                 convolved += _convolved_padding(
-                    padding, splits[-1], wide, start, filter_size
+                    padding, row_splits, wide, start, filter_size
                 )
         if bias is not None:
             bias = tf.convert_to_tensor(bias, rows.dtype)

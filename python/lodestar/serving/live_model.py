@@ -8,7 +8,7 @@ import time
 import types
 import weakref
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import tensorflow as tf
 
@@ -48,6 +48,11 @@ class _Failure:
     error: Exception
     attempts: int
     retry: float  # time of the next attempt, of the monotonic clock
+
+
+# Which weights are served, and how many versions a call may see.
+Weights: TypeAlias = Literal["require", "keep"]
+Consistency: TypeAlias = Literal["call", "row"]
 
 
 class LiveModel(NotCopied):
@@ -99,11 +104,11 @@ class LiveModel(NotCopied):
         poll_seconds: float | None = 1.0,
         *,
         rename: Mapping[str, str] | None = None,
-        weights: str = "require",
-        consistency: str = "call",
+        weights: Weights = "require",
+        consistency: Consistency = "call",
     ):
-        check_choice("consistency", consistency, ("call", "row"))
-        check_choice("weights", weights, ("require", "keep"))
+        check_choice("consistency", consistency, get_args(Consistency))
+        check_choice("weights", weights, get_args(Weights))
         self._poll_seconds = _check_seconds(poll_seconds)
         # An absolute path, since the working directory may change.
         self._folder = SnapshotFolder(

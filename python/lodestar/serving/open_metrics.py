@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lodestar._checks import check_eager
+from lodestar._typing import SavedModel
 from lodestar.serving.live_model import LiveModel
 from lodestar.serving.table_numbers import of_loaded
 
@@ -57,7 +58,10 @@ _COUNTERS = (
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-def openmetrics(source: Any, labels: Mapping[str, str] | None = None) -> str:
+def openmetrics(
+    source: LiveModel | SavedModel | Mapping[str, Any],
+    labels: Mapping[str, str] | None = None,
+) -> str:
     r"""Writes the statistics of a served model as OpenMetrics text.
 
     Serve it with the content type

@@ -21,6 +21,8 @@ from lodestar.snapshot.manifest import Manifest
 class _Table:
     handle: tf.Tensor
     key_dtype: tf.DType
+    # Whether the first key is the mask token of an IdLookup.
+    has_mask_token: bool
     # Digest of its arrays; None for the SavedModel's own content.
     digest: bytes | None = None
 
@@ -50,6 +52,7 @@ class ServedIdTables:
             entry["key"]: _Table(
                 loaded.id_tables[entry["key"]].resource_handle,
                 tf.as_dtype(entry["key_dtype"]),
+                entry["mask_token"],
             )
             for entry in document["id_tables"]
         }
@@ -125,18 +128,11 @@ def _check_ids(what: str, keys: tf.Tensor, ids: np.ndarray) -> None:
 
 
 def _check_vocabulary(what: str, keys: tf.Tensor, table: _Table) -> None:
-    """Raises SnapshotError unless the table has the keys of an IdLookup.
-
-    The table may have a mask token as its first key.
-    """
-    here, ids = (
-        tensor.numpy().tolist()
-        for tensor in gen_ops.lodestar_id_table_export(
-            table.handle, Tkeys=table.key_dtype
-        )
+    """Raises SnapshotError unless the table has the keys of an IdLookup."""
+    exported, _ = gen_ops.lodestar_id_table_export(
+        table.handle, Tkeys=table.key_dtype
     )
-    if ids[:1] == [0] and len(here) > len(keys):
-        here = here[1:]
+    here = exported.numpy().tolist()[table.has_mask_token :]
     if here != keys.numpy().tolist():
         raise OtherModelError(
             f"{what}, of an IdLookup, has another vocabulary ({len(keys)} "

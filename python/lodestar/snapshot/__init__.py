@@ -10,11 +10,13 @@ from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.info import versions
 from lodestar.snapshot.model import restore, save
 from lodestar.snapshot.resumable_dataset import ResumableDataset
+from lodestar.snapshot.save_interval import SaveInterval
 from lodestar.snapshot.verifying import verify
 
 __all__ = [
     "CorruptSnapshotError",
     "ResumableDataset",
+    "SaveInterval",
     "SnapshotError",
     "compact",
     "copy",

@@ -5,14 +5,17 @@ rename. A copy needs neither: its manifest is written last, so a version exists 
 copy only when all of its files do.
 """
 
+import contextlib
 import dataclasses
+import functools
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Literal, overload
 
 import tensorflow as tf
 
-from lodestar._checks import check_count
+from lodestar._checks import check_count, check_flag
 from lodestar._files import list_folder, sync
 from lodestar._typing import StrPath
 from lodestar.snapshot import manifest as manifest_lib
@@ -21,9 +24,9 @@ from lodestar.snapshot.errors import (
     SnapshotError,
     listed,
 )
-from lodestar.snapshot.folder import SnapshotFolder, version_number
+from lodestar.snapshot.folder import PARTIAL, SnapshotFolder, version_number
 from lodestar.snapshot.manifest import Manifest
-from lodestar.snapshot.restoring import choose
+from lodestar.snapshot.outcome import Latch, Outcome, Pending
 
 _PIECE_BYTES = 16 << 20
 
@@ -44,9 +47,43 @@ class CopyReport:
     bytes: int
 
 
+@overload
 def copy(
-    source: StrPath, target: StrPath, version: int | None = None
-) -> CopyReport:
+    source: StrPath,
+    target: StrPath,
+    version: int | None = None,
+    *,
+    blocking: Literal[True] = True,
+) -> CopyReport: ...
+
+
+@overload
+def copy(
+    source: StrPath,
+    target: StrPath,
+    version: int | None = None,
+    *,
+    blocking: Literal[False],
+) -> Pending[CopyReport]: ...
+
+
+@overload
+def copy(
+    source: StrPath,
+    target: StrPath,
+    version: int | None = None,
+    *,
+    blocking: bool,
+) -> CopyReport | Pending[CopyReport]: ...
+
+
+def copy(
+    source: StrPath,
+    target: StrPath,
+    version: int | None = None,
+    *,
+    blocking: bool = True,
+) -> CopyReport | Pending[CopyReport]:
     """Copies a version, and all versions that it needs, to another file system.
 
     One of the two folders is local, and the other one may be on any file system that
@@ -55,26 +92,91 @@ def copy(
     target see whole versions only, also if the process dies. Checksums are verified
     in the local folder.
 
+    Training may write to a local source at the same time. Neither `keep` nor `compact`
+    removes a version that is being uploaded; the next snapshot or `compact` does.
+
+    >>> pending = lodestar.snapshot.copy("snapshots", "ram://a", blocking=False)
+    >>> history = model.fit(dataset, verbose=0)
+    >>> pending.wait().copied
+    (1,)
+
     Args:
         source: Path to the snapshot folder.
         target: Path to the folder of the copy, which is created.
         version: Version to copy. Defaults to the newest.
+        blocking: If False, returns at once and a thread copies, for which the process
+            waits before it exits.
 
     Returns:
-        A `CopyReport`.
+        A `CopyReport`. With `blocking=False` an object whose `done()` returns whether
+        the copy has ended, and whose `wait(timeout=None)` returns the report or raises
+        the error. An error that nobody waits for is a RuntimeWarning.
 
     Raises:
-        ValueError: Neither folder is local, or `version` is not an integer of at
-            least 1.
+        ValueError: Neither folder is local, `version` is not an integer of at
+            least 1, or `blocking` is not a bool.
         SnapshotError: The source does not have the version, a file is damaged
-            (names it), or the target has a version of that number and another
-            history.
+            (names it), another process or thread copies from a local source or
+            writes to a local target, or the target has a version of that number and
+            another history.
         OSError, tf.errors.OpError: A file cannot be read or written.
     """
+    blocking = check_flag("blocking", blocking)
+    if version is not None:
+        version = check_count("version", version, 1)
     source, target = os.fspath(source), os.fspath(target)
+    if not blocking:
+        # The working directory may change before the files are copied.
+        source, target = _absolute(source), _absolute(target)
+    work: Callable[[Callable[[], None]], CopyReport]
     if "://" not in target:
-        return _download(_Remote(source), SnapshotFolder(target), version)
-    return _upload(SnapshotFolder(source), _Remote(target), version)
+        work = functools.partial(
+            _download, _Remote(source), SnapshotFolder(target), version
+        )
+    else:
+        work = functools.partial(
+            _upload, SnapshotFolder(source), _Remote(target), version
+        )
+    if blocking:
+        return work(lambda: None)
+    copying = _Copying(work)
+    pending = Pending[CopyReport](copying)
+    copying.ready.wait()
+    if not copying.began:
+        pending.wait()
+    return pending
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path or not path else os.path.abspath(path)
+
+
+class _Copying:
+    """A copy that `run` makes on another thread.
+
+    `work` calls its argument when it has chosen and locked the versions. `ready` is set
+    then (`began`), or after an error.
+    """
+
+    def __init__(self, work: Callable[[Callable[[], None]], CopyReport]):
+        self._work = work
+        self.began = False
+        self.ready = Latch()
+        self.outcome: Outcome[CopyReport] = Outcome("copied")
+
+    def run(self) -> None:
+        """Copies the versions and sets `outcome`."""
+        try:
+            self.outcome.info = self._work(self._begin)
+        except BaseException as error:
+            self.outcome.error = error
+        finally:
+            self.outcome.end()
+            self.ready.set()
+
+    def _begin(self) -> None:
+        self.began = True
+        self.ready.set()
 
 
 class _Remote:
@@ -120,6 +222,26 @@ class _Remote:
         path = self.file_path(version, manifest_lib.NAME)
         return manifest_lib.decode(data, path)
 
+    @contextlib.contextmanager
+    def kept(self, version: int | None) -> Iterator[list[Manifest]]:
+        """Returns the manifests as `SnapshotFolder.kept`.
+
+        Only a local folder has locks. Elsewhere nothing is removed but by users.
+        """
+        if "://" not in self.path:
+            with SnapshotFolder(self.path).kept(version) as chain:
+                yield chain
+            return
+        if version is None:
+            versions = self.versions()
+            if not versions:
+                raise SnapshotError(f"{self.path}: holds no snapshot")
+            version = versions[-1]
+        chain = [self.manifest(version)]
+        while (wanted := chain[0].parent) is not None:
+            chain.insert(0, self.parent(chain[0], wanted.version))
+        yield chain
+
     def parent(self, child: Manifest, version: int) -> Manifest:
         """Reads the manifest of the version that a delta builds on."""
         delta = self.file_path(child.version, manifest_lib.NAME)
@@ -144,42 +266,44 @@ class _Remote:
 
 
 def _upload(
-    source: SnapshotFolder, target: _Remote, version: int | None
+    source: SnapshotFolder,
+    target: _Remote,
+    version: int | None,
+    begin: Callable[[], None],
 ) -> CopyReport:
-    chosen = choose(source, None, version)
     copied, size = [], 0
-    for manifest in source.chain(chosen):
-        number = manifest.version
-        with open(source.manifest_path(number), "rb") as file:
-            data = file.read()
-        if target.manifest_bytes(number) is not None:
-            _check_same(manifest, target.manifest(number), target.path)
-            continue
-        tf.io.gfile.makedirs(target.file_path(number, "").rstrip("/"))
-        for entry in manifest.all_files():
-            path = source.intact_file(manifest, entry)
-            _write(target.file_path(number, entry.file), _pieces(path))
-            size += entry.bytes
-        _write(target.file_path(number, manifest_lib.NAME), [data])
-        copied.append(number)
-    return CopyReport(chosen, tuple(copied), size)
+    with source.kept(version) as chain, source.copied():
+        begin()
+        for manifest in chain:
+            number = manifest.version
+            with open(source.manifest_path(number), "rb") as file:
+                data = file.read()
+            if target.manifest_bytes(number) is not None:
+                _check_same(manifest, target.manifest(number), target.path)
+                continue
+            tf.io.gfile.makedirs(target.file_path(number, "").rstrip("/"))
+            for entry in manifest.all_files():
+                path = source.intact_file(manifest, entry)
+                _write(target.file_path(number, entry.file), _pieces(path))
+                size += entry.bytes
+            # It gets its name when it is whole.
+            partial = target.file_path(number, PARTIAL)
+            _write(partial, [data])
+            final = target.file_path(number, manifest_lib.NAME)
+            tf.io.gfile.rename(partial, final, overwrite=True)
+            copied.append(number)
+    return CopyReport(chain[-1].version, tuple(copied), size)
 
 
 def _download(
-    source: _Remote, target: SnapshotFolder, version: int | None
+    source: _Remote,
+    target: SnapshotFolder,
+    version: int | None,
+    begin: Callable[[], None],
 ) -> CopyReport:
-    if version is not None:
-        version = check_count("version", version, 1)
-    else:
-        versions = source.versions()
-        if not versions:
-            raise SnapshotError(f"{source.path}: holds no snapshot")
-        version = versions[-1]
-    chain = [source.manifest(version)]
-    while (parent := chain[0].parent) is not None:
-        chain.insert(0, source.parent(chain[0], parent.version))
     copied, size = [], 0
-    with target.lock():
+    with source.kept(version) as chain, target.lock():
+        begin()
         for manifest in chain:
             number = manifest.version
             if number in target.versions():
@@ -187,7 +311,7 @@ def _download(
                 continue
             size += _download_version(source, target, manifest)
             copied.append(number)
-    return CopyReport(version, tuple(copied), size)
+    return CopyReport(chain[-1].version, tuple(copied), size)
 
 
 def _download_version(

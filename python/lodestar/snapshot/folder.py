@@ -6,7 +6,8 @@
     PATH/00000002/...        left by a writer that died: it has no MANIFEST
 
 A manifest gets its name when all files that it lists are on disk, so versions
-appear atomically. Version numbers only increase.
+appear atomically. Version numbers only increase. A process that copies a version
+holds shared locks on the manifests that it needs, so that no process removes them.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import re
 import shutil
 import socket
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from lodestar._files import errors_name, make_synced_folders, sync, write_synced
@@ -40,7 +42,7 @@ from lodestar.snapshot.manifest import (
 LOCK = "LOCK"
 _VERSION = re.compile(r"[0-9]{8,19}")
 _MAX_VERSION = 2**63 - 1
-_PARTIAL = f"{manifest_lib.NAME}.partial"
+PARTIAL = f"{manifest_lib.NAME}.partial"
 
 
 def local_path(path: StrPath, name: str = "path") -> str:
@@ -173,6 +175,41 @@ class SnapshotFolder:
         self._known = {v: k for v, k in self._known.items() if v in needed}
         return found[::-1]
 
+    @contextlib.contextmanager
+    def kept(self, version: int | None) -> Iterator[list[Manifest]]:
+        """Keeps a version, by default the newest, and all that it needs.
+
+        Nobody removes them until the block ends. Returns their manifests as `chain`,
+        and raises the same errors. Writers are not affected.
+        """
+        with contextlib.ExitStack() as locks:
+            while True:
+                chosen = self.newest_version() if version is None else version
+                chain = self.chain(chosen)
+                is_there = all(
+                    locks.enter_context(
+                        _locked(self.manifest_path(m.version), fcntl.LOCK_SH)
+                    )
+                    for m in chain
+                )
+                # It may have been removed before it was locked.
+                if is_there and self.versions().count(chosen):
+                    break
+                locks.close()
+                time.sleep(0.01)
+            yield chain
+
+    @contextlib.contextmanager
+    def copied(self) -> Iterator[None]:
+        """Raises SnapshotLockedError if another one copies from this folder."""
+        with _locked(self.path, fcntl.LOCK_EX) as is_free:
+            if not is_free:
+                raise SnapshotLockedError(
+                    f"{self.path}: another process or thread is copying versions "
+                    "from this folder. Wait for its end."
+                )
+            yield
+
     def table_files(
         self, chain: Sequence[Manifest], name: str
     ) -> list[list[tuple[str, TableEntry]]]:
@@ -296,7 +333,7 @@ class SnapshotFolder:
         write_synced(
             self.manifest_path(manifest.version),
             manifest_lib.encode(manifest),
-            os.path.join(path, _PARTIAL),
+            os.path.join(path, PARTIAL),
         )
 
     def discard(self, version: int) -> None:
@@ -323,17 +360,22 @@ class SnapshotFolder:
 
         Requires the lock. Removes a version before its parents, so that each
         version can be restored at any time. Removes nothing if a manifest
-        cannot be read. Returns the versions removed.
+        cannot be read, and no version that is being copied. Returns the versions
+        removed.
         """
-        unneeded = self.unneeded(keep, also)
-        for version in unneeded:
-            self.remove(version)
+        removed = []
+        for version in self.unneeded(keep, also):
+            # `kept` locks parents first, so they stay as well.
+            with _locked(self.manifest_path(version), fcntl.LOCK_EX) as is_free:
+                if is_free:
+                    self.remove(version)
+                    removed.append(version)
         # Numbers above the newest version must not be reused.
         self._remove_leftovers(max(self.versions(), default=0))
-        return unneeded
+        return removed
 
     def unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
-        """Returns the versions that `remove_unneeded` removes, newest first."""
+        """Returns the versions that may be removed, newest first."""
         versions = self.versions()
         stay = {*versions[-keep:], *also} & set(versions)
         needed = {
@@ -375,6 +417,31 @@ class FolderLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         descriptor, self._descriptor = self._descriptor, None
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(path: str, kind: int) -> Iterator[bool]:
+    """Locks a file or folder; returns False if it is locked otherwise, or missing.
+
+    The lock ends with the process. File systems without locks grant all of them.
+    """
+    descriptor = None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        is_granted = os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
+        is_granted = False
+    except OSError:
+        is_granted = True
+    try:
+        yield is_granted
+    finally:
+        if descriptor is not None:
+            # A forked process may hold the file open, but must not hold the lock.
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
 
 def check_crc(path: str, entry: FileEntry, found: int) -> None:

@@ -2,17 +2,27 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 
+from lodestar._typing import HasVariables
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.layers.id_lookup import IdLookup
 from lodestar.lookup import IdTable
 from lodestar.ops.compile_line import compiled_optimizer
 
 IdKeys = IdTable | IdLookup
+# What tables can be found in.
+HasTables: TypeAlias = (
+    EmbeddingVariable
+    | IdKeys
+    | HasVariables
+    | list[Any]
+    | tuple[Any, ...]
+    | Mapping[str, Any]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +38,7 @@ class FoundTables:
     id_tables: dict[str, IdKeys]
 
 
-def find_tables(tables: Any) -> FoundTables:
+def find_tables(tables: HasTables) -> FoundTables:
     """Finds the tables in the `model` argument of `save` and `restore`.
 
     Args:

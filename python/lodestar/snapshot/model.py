@@ -18,12 +18,16 @@ from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.found_tables import (
     FoundTables,
+    HasTables,
     find_tables,
     tables_of_optimizer,
 )
 from lodestar.snapshot.info import SnapshotInfo
 from lodestar.snapshot.manifest import Manifest
 from lodestar.snapshot.restoring import (
+    OnExtra,
+    OnMissing,
+    OptimizerSlots,
     Plan,
     Read,
     RestoreOptions,
@@ -47,11 +51,11 @@ _READER = "reader"
 
 @overload
 def save(
-    model: Any,
+    model: HasTables,
     path: StrPath,
     delta: bool = False,
     *,
-    iterator: Any = None,
+    iterator: ResumableDataset | tf.data.Iterator | None = None,
     dense: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     step: int | None = None,
@@ -61,11 +65,11 @@ def save(
 
 @overload
 def save(
-    model: Any,
+    model: HasTables,
     path: StrPath,
     delta: bool = False,
     *,
-    iterator: Any = None,
+    iterator: ResumableDataset | tf.data.Iterator | None = None,
     dense: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     step: int | None = None,
@@ -75,11 +79,11 @@ def save(
 
 @overload
 def save(
-    model: Any,
+    model: HasTables,
     path: StrPath,
     delta: bool = False,
     *,
-    iterator: Any = None,
+    iterator: ResumableDataset | tf.data.Iterator | None = None,
     dense: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     step: int | None = None,
@@ -88,11 +92,11 @@ def save(
 
 
 def save(
-    model: Any,
+    model: HasTables,
     path: StrPath,
     delta: bool = False,
     *,
-    iterator: Any = None,
+    iterator: ResumableDataset | tf.data.Iterator | None = None,
     dense: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     step: int | None = None,
@@ -195,16 +199,16 @@ def restore_values(model: keras.Model, path: StrPath, version: int) -> None:
 
 
 def restore(
-    model: Any,
+    model: HasTables,
     path: StrPath,
     step: int | None = None,
     *,
     version: int | None = None,
-    iterator: Any = None,
+    iterator: ResumableDataset | tf.data.Iterator | None = None,
     rename: Mapping[str, str] | None = None,
-    on_missing: str = "error",
-    on_extra: str = "error",
-    optimizer_slots: str = "require",
+    on_missing: OnMissing = "error",
+    on_extra: OnExtra = "error",
+    optimizer_slots: OptimizerSlots = "require",
 ) -> RestoreReport:
     """Restores the content of a model or of tables from a snapshot.
 

@@ -1,13 +1,15 @@
-"""The result of a snapshot that a thread writes."""
+"""The result of a snapshot that a thread writes or copies."""
 
 import contextlib
 import queue
 import threading
 import time
 import warnings
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from lodestar.snapshot.info import SnapshotInfo
+from lodestar._resource import NotCopied
+
+_T = TypeVar("_T")
 
 
 class Latch:
@@ -40,12 +42,16 @@ class Latch:
         return self._set
 
 
-class Outcome:
-    """The result or the error of a snapshot."""
+class Outcome(Generic[_T]):
+    """The result or the error of a thread.
 
-    def __init__(self) -> None:
+    Error messages contain `action`, such as "written".
+    """
+
+    def __init__(self, action: str) -> None:
+        self.action = action
         self.ended = Latch()
-        self.info: Any = None  # SnapshotInfo
+        self.info: Any = None  # _T
         self.error: BaseException | None = None
         self.told = False
         # Reentrant: the garbage collector may call `drop` on the thread that
@@ -53,12 +59,13 @@ class Outcome:
         self._lock = threading.RLock()
         self._dropped = False
 
-    def result(self) -> SnapshotInfo:
-        """Returns the description of the version, or raises the error."""
+    def result(self) -> _T:
+        """Returns the result, or raises the error."""
         self.told = True
         if self.error is not None:
             raise self.error
-        return self.info
+        found: _T = self.info
+        return found
 
     def end(self) -> None:
         """Marks the outcome as final."""
@@ -78,8 +85,52 @@ class Outcome:
             return
         self.told = True
         warnings.warn(
-            "A snapshot was not written, and nobody waited for it: "
+            f"A snapshot was not {self.action}, and nobody waited for it: "
             f"{self.error}",
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+class Pending(NotCopied, Generic[_T]):
+    """Work of a thread, for which a process waits before it exits.
+
+    `work` has an `outcome`, which its `run` ends.
+    """
+
+    _instead_of_copy = "pass the same object instead."
+
+    def __init__(self, work: Any):
+        self._outcome: Outcome[_T] = work.outcome
+        # Must not reference `self`, so that `__del__` runs when it is dropped.
+        self._thread = threading.Thread(
+            target=work.run, name="lodestar-snapshot"
+        )
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Returns whether the work has ended or failed."""
+        return self._outcome.ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> _T:
+        """Waits for the end, and returns the result.
+
+        Args:
+            timeout: Maximum time to wait in seconds. None waits without limit.
+
+        Raises:
+            TimeoutError: The work has not ended yet; it continues.
+            Exception: Any error of the function that started the work.
+        """
+        if not self._outcome.ended.wait(timeout):
+            raise TimeoutError(
+                f"The snapshot is not {self._outcome.action} after {timeout} "
+                "seconds."
+            )
+        self._thread.join()
+        return self._outcome.result()
+
+    def __del__(self) -> None:
+        outcome = getattr(self, "_outcome", None)
+        if outcome is not None:
+            outcome.drop()

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import tensorflow as tf
@@ -77,20 +77,25 @@ class RestoreReport:
     )
 
 
+OnMissing: TypeAlias = Literal["error", "init"]
+OnExtra: TypeAlias = Literal["error", "ignore"]
+OptimizerSlots: TypeAlias = Literal["require", "reset"]
+
+
 @dataclasses.dataclass(frozen=True)
 class RestoreOptions:
     """The options of `snapshot.restore` about differing content."""
 
     rename: Mapping[str, str]
-    on_missing: str = "error"
-    on_extra: str = "error"
-    optimizer_slots: str = "require"
+    on_missing: OnMissing = "error"
+    on_extra: OnExtra = "error"
+    optimizer_slots: OptimizerSlots = "require"
 
     def __post_init__(self) -> None:
-        check_choice("on_missing", self.on_missing, ("error", "init"))
-        check_choice("on_extra", self.on_extra, ("error", "ignore"))
+        check_choice("on_missing", self.on_missing, get_args(OnMissing))
+        check_choice("on_extra", self.on_extra, get_args(OnExtra))
         slots = self.optimizer_slots
-        check_choice("optimizer_slots", slots, ("require", "reset"))
+        check_choice("optimizer_slots", slots, get_args(OptimizerSlots))
         if not isinstance(self.rename, Mapping):
             raise ValueError(
                 "`rename` must be a dict of names in the snapshot to names "

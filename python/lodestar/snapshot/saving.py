@@ -20,7 +20,6 @@ import tensorflow as tf
 from lodestar._checks import check_eager
 from lodestar._errors import describe_error
 from lodestar._files import sync
-from lodestar._resource import NotCopied
 from lodestar._typing import StrPath
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs, id_contents
@@ -43,7 +42,7 @@ from lodestar.snapshot.manifest import (
     new_mark,
     now,
 )
-from lodestar.snapshot.outcome import Latch, Outcome
+from lodestar.snapshot.outcome import Latch, Outcome, Pending
 from lodestar.snapshot.places import Place, PlacedPart, each, places_of
 from lodestar.snapshot.together import Together
 from lodestar.snapshot.wholeness import check_parent
@@ -214,7 +213,7 @@ class _Saving:
         self._committed = False
         self.taken = Latch()
         self.began = False
-        self.outcome = Outcome()
+        self.outcome: Outcome[SnapshotInfo] = Outcome("written")
         self.warning = ""
         self.cancelled = False
 
@@ -534,50 +533,19 @@ def _last_saved(saved: Sequence[_Saved]) -> str:
     return f"was last saved as or restored from version {last.version} of {last.path}"
 
 
-class PendingSnapshot(NotCopied):
+class PendingSnapshot(Pending[SnapshotInfo]):
     """A snapshot of copied tables that a thread is writing.
 
-    A process waits for the thread before it exits.
+    A process waits for the thread before it exits. `wait` also raises SnapshotError if
+    the snapshot was cancelled.
     """
 
-    _instead_of_copy = "pass the same object instead."
-
     def __init__(self, saving: _Saving):
+        super().__init__(saving)
         self._saving = saving
-        self._outcome = saving.outcome
-        # Must not reference `self`, so that `__del__` runs when it is dropped.
-        self._thread = threading.Thread(
-            target=saving.run, name="lodestar-snapshot"
-        )
-        self._thread.start()
         saving.taken.wait()
         if not saving.began:
             self.wait()
-
-    def done(self) -> bool:
-        """Returns whether the snapshot is written or has failed."""
-        return self._outcome.ended.is_set()
-
-    def wait(self, timeout: float | None = None) -> SnapshotInfo:
-        """Waits until the snapshot is written.
-
-        Args:
-            timeout: Maximum time to wait in seconds. None waits without limit.
-
-        Returns:
-            The `SnapshotInfo` of the version.
-
-        Raises:
-            TimeoutError: The snapshot is not written yet; writing continues.
-            SnapshotError: The snapshot was cancelled.
-            Exception: Any error that `save` raises.
-        """
-        if not self._outcome.ended.wait(timeout):
-            raise TimeoutError(
-                f"The snapshot is not written after {timeout} seconds."
-            )
-        self._thread.join()
-        return self._outcome.result()
 
     def cancel(self) -> bool:
         """Cancels the snapshot and waits until its files are removed.
@@ -593,8 +561,3 @@ class PendingSnapshot(NotCopied):
         cancelled = self._saving.cancelled and self._outcome.error is not None
         self._outcome.told |= cancelled
         return cancelled
-
-    def __del__(self) -> None:
-        outcome = getattr(self, "_outcome", None)
-        if outcome is not None:
-            outcome.drop()

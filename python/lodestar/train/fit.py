@@ -3,13 +3,13 @@
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
 from lodestar._checks import check_count
-from lodestar._typing import StrPath, StrPaths
+from lodestar._typing import Model, StrPath, StrPaths
 from lodestar.callbacks.snapshot import Snapshot
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.schema import SchemaLike
@@ -25,11 +25,11 @@ from lodestar.train.threads import ThreadSteps
 
 
 def fit(
-    model: keras.Model,
+    model: Model,
     data: tf.data.Dataset | DatasetFn | StrPaths | Any,
     *,
     epochs: int = 1,
-    verbose: Any = "auto",
+    verbose: int | Literal["auto"] = "auto",
     callbacks: Any = None,
     validation_data: Any = None,
     initial_epoch: int = 0,
@@ -217,10 +217,10 @@ def fit(
 
 
 def evaluate(
-    model: keras.Model,
+    model: Model,
     data: Any,
     *,
-    verbose: Any = "auto",
+    verbose: int | Literal["auto"] = "auto",
     steps: int | None = None,
     callbacks: Any = None,
 ) -> Logs:

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar._typing import Model
 from lodestar.embedding import workers
 from lodestar.optimizers.update_attempt import UpdateLogs
 from lodestar.train.batch_sources import BatchSource, check_dataset
@@ -18,7 +19,7 @@ _BATCHES_PER_ROUND = 256
 
 
 def predict(
-    model: keras.Model, data: tf.data.Dataset, *, steps: int | None = None
+    model: Model, data: tf.data.Dataset, *, steps: int | None = None
 ) -> Any:
     """Predicts like `model.predict`, under a ParameterServerStrategy.
 

@@ -1,7 +1,7 @@
 """Scheduler: runs steps of custom loops, whose tables take each update once."""
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,7 +41,7 @@ class Scheduler:
 
     def schedule(
         self,
-        step: Any,
+        step: Callable[..., Any],
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:

@@ -15,6 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/core/records/record_files.h"
+#include "tf_ops/core/records/instant_format.h"
 #include "tf_ops/core/records/multislot_format.h"
 #include "tf_ops/core/records/norm_format.h"
 #include "tf_ops/core/records/raw_format.h"
@@ -141,8 +142,36 @@ Case RawCase(const std::string& name, std::vector<ColumnSpec> specs,
   return c;
 }
 
+Case InstantCase(const std::string& name, std::vector<ColumnSpec> specs) {
+  std::vector<bool> batch_sizes;
+  for (const ColumnSpec& spec : specs) {
+    batch_sizes.push_back(spec.used && spec.size >= 0);
+  }
+  Case c = {name, std::make_shared<InstantFormat>(specs, batch_sizes), {}};
+  for (int i = 0; i < 70; ++i) {
+    std::string part;
+    const auto add = [&](int column, const std::string& values, int count) {
+      const bool sized = batch_sizes[column];
+      part += BytesOf(static_cast<uint16_t>(count + sized));
+      if (sized) part += BytesOf(int64_t{32});
+      part += values;
+    };
+    add(0, BytesOf(int64_t{i % 2}), 1);
+    add(1, BytesOf(std::vector<float>{.5, -2}), 2);
+    add(2, BytesOf(int64_t{i % 9}), 1);
+    const std::vector<int64_t> ids(i % 3 == 0 ? 4 : 2, i);
+    add(3, BytesOf(ids), static_cast<int>(ids.size()));
+    add(4, BytesOf(ids), static_cast<int>(ids.size()));
+    c.parts.push_back(part);
+  }
+  return c;
+}
+
 std::vector<Case> Cases() {
   return {
+      InstantCase("instant", Plain(true)),
+      InstantCase("instant_bound", Bound()),
+      InstantCase("instant_unused", Unused()),
       MultiSlotCase("multislot", Plain(true)),
       MultiSlotCase("multislot_bound", Bound()),
       NormCase<uint32_t>("norm_none", Plain(true), false),

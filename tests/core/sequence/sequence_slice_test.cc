@@ -24,8 +24,9 @@ std::string SplitsError(const Numbers& splits, const Numbers& offset,
 
 TEST(SequenceSliceTest, RejectsInvalidSlices) {
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2, 3}), "");
-  EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2, 4}),
-            "`length[1]` is 4 from `offset[1]`=1, but sequence 1 has 4 rows.");
+  EXPECT_EQ(
+      SplitsError({0, 2, 6}, {0, 1}, {2, 4}),
+      "`length[1]` is 4 from `offset[1]`=1, but sequence 1 has length 4.");
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, -1}, {2, 4}),
             "`offset[1]` must be at least 0, got -1.");
   EXPECT_EQ(SplitsError({0, 2, 6}, {0, 1}, {2}),

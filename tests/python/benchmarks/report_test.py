@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 import pytest
+from matplotlib.text import Text
 
 from benchmarks import report, report_plots, report_tables
 from lodestar.version import __version__
@@ -73,6 +74,19 @@ def test_plots_and_tables_are_drawn_from_the_files(tmp_path):
         kept = (FIGURES / path.name).read_text()
         if f"Matplotlib v{matplotlib.__version__}," in kept:
             assert path.read_text() == kept, path.name
+
+
+def test_plots_can_be_read_on_a_phone():
+    records = report.load(FIGURES)
+    for program, draw in report_plots.PLOTS.values():
+        figure = draw(records)
+        texts = [text for text in figure.findobj(Text) if text.get_text()]
+        points = min(text.get_fontsize() for text in texts)
+        pixels = points / 72 * 360 / figure.get_figwidth()
+        assert pixels > 9, program
+        figure.draw_without_rendering()
+        right = max(text.get_window_extent().x1 for text in texts)
+        assert right <= figure.bbox.x1, program
 
 
 def test_output_is_stored(checkout, tmp_path):

@@ -15,7 +15,7 @@ from lodestar import snapshot
 from lodestar.callbacks import Snapshot
 from lodestar.callbacks import snapshot as module
 from lodestar.embedding.table_variable import as_table
-from lodestar.snapshot import saving
+from lodestar.snapshot import save_interval, saving
 from lodestar.snapshot.folder import SnapshotFolder
 
 model = resume_trainer.model
@@ -87,6 +87,66 @@ def _write_at_once(monkeypatch):
         return pending
 
     monkeypatch.setattr(module, "save", save)
+
+
+class SteppedClock(keras.callbacks.Callback):
+    """Replaces the module `time`; a step takes 10 seconds."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.now += 10.0
+
+
+def fit_with_clock(clock, callback, epochs):
+    model().fit(
+        batches(),
+        steps_per_epoch=6,
+        epochs=epochs,
+        verbose=0,
+        callbacks=[clock, callback],
+    )
+
+
+def test_the_duration_of_snapshots_decides_how_often(path, monkeypatch):
+    _write_at_once(monkeypatch)
+    clock = SteppedClock()
+    monkeypatch.setattr(save_interval, "time", clock)
+    # A snapshot takes a second, so 50 seconds follow its end.
+    made = saving.make_info
+    monkeypatch.setattr(
+        saving,
+        "make_info",
+        lambda folder, manifest, seconds: made(folder, manifest, 1.0),
+    )
+    fit_with_clock(clock, Snapshot(path, "auto"), 3)
+    # It is the next step that sees a snapshot end.
+    assert [step for _, step in kinds(path)] == [1, 7, 13, 18]
+
+
+def test_a_failed_snapshot_is_not_repeated_by_every_step(path, monkeypatch):
+    clock, tries = SteppedClock(), []
+    monkeypatch.setattr(save_interval, "time", clock)
+
+    def fails(*args, **options):
+        tries.append(clock.now)
+        clock.now += 0.5
+        raise OSError("no room")
+
+    monkeypatch.setattr(module, "save", fails)
+    monkeypatch.setattr(
+        SteppedClock,
+        "on_train_batch_end",
+        lambda self, batch, logs=None: setattr(self, "now", self.now + 0.4),
+    )
+    with pytest.warns(RuntimeWarning, match="no room"):
+        fit_with_clock(clock, Snapshot(path, "auto", on_error="warn"), 2)
+    assert len(tries) == 4  # of 12 steps
 
 
 def test_nothing_is_saved_twice(path):
@@ -404,7 +464,7 @@ def test_errors_of_the_thread(path, monkeypatch):
     [
         (
             {"every_n_steps": 0},
-            "`every_n_steps` must be 'epoch' or an int.* got 0",
+            "`every_n_steps` must be 'epoch', 'auto' or an int.* got 0",
         ),
         ({"every_n_steps": "batch"}, "`every_n_steps` must .*got 'batch'"),
         ({"every_n_steps": True}, "`every_n_steps` must .*got True"),

@@ -24,6 +24,7 @@ from lodestar.hugectr.file_list import write_file_list
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_writer import RawWriter
 from lodestar.paddle import reader
+from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
@@ -36,6 +37,7 @@ SPEC = Schema(
 )
 WRITERS = {
     "multislot": MultiSlotWriter,
+    "instant": InstantWriter,
     "norm": NormWriter,
     "raw": RawWriter,
     "parquet": ParquetWriter,
@@ -177,6 +179,7 @@ OPTIONS = {
         "parse_logkey": False,
         "weights": None,
     },
+    "instant": {},
     "norm": {"key_type": "uint32", "check": "sum"},
     "raw": {
         "num_samples": ROWS,

@@ -18,6 +18,7 @@ SAMPLES = [
     [
         ("a.txt", "multislot", {}, {}),
         ("a.txt.gz", "multislot", {}, {}),
+        ("a.instant", "instant", {"batch_size": 1}, {}),
         ("a.norm", "norm", {"key_type": "int64"}, {"key_type": "int64"}),
         (
             "a.raw",

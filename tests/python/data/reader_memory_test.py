@@ -21,6 +21,7 @@ from lodestar.hugectr.raw_dataset import RawDataset
 from lodestar.hugectr.raw_writer import RawWriter
 from lodestar.ops.python_calls import PythonFunction
 from lodestar.paddle import InMemoryDataset, MultiSlotGenerator
+from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
@@ -29,6 +30,7 @@ FORMS = {
     "a.txt": MultiSlotWriter,
     "a.parquet": ParquetWriter,
     "a.tfrecord": ExampleWriter,
+    "a.instant": InstantWriter,
     "a.norm": NormWriter,
     "a.raw": RawWriter,
 }
@@ -74,6 +76,7 @@ READERS = {
     "generator": lambda f: Lines(schema=SPEC).dataset(f / "a.txt", 16),
     "in memory": in_memory,
     "multislot": lambda f: MultiSlotDataset(f / "a.txt", SPEC, 16),
+    "instant": lambda f: open_dataset(f / "a.instant", SPEC, 16),
     "norm": lambda f: NormDataset(f / "a.norm", SPEC, 16),
     "parquet": lambda f: open_dataset(f / "a.parquet", SPEC, 16),
     "parquet skips": lambda f: open_dataset(

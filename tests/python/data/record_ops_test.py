@@ -12,6 +12,20 @@ from lodestar._library import gen_ops
 # For each op: the file that it reads, and its own arguments.
 OPS = {
     "multi_slot": (b"1 1 2 .5 2 2 7 8\n1 0 2 1 2 0\n", {"pipe_command": []}),
+    "instant": (
+        2
+        * (
+            b"\2"
+            + bytes(9)
+            + b"\1"
+            + bytes(7)
+            + b"\3"
+            + bytes(17)
+            + b"\2\0\7"
+            + bytes(15)
+        ),
+        {"batch_sizes": [True, True, False]},
+    ),
     "norm": (
         b"".join(n.to_bytes(8, "little") for n in (0, 2, 1, 2, 1, 0, 0, 0))
         + 2 * (bytes(12) + b"\1\0\0\0\7\0\0\0"),
@@ -31,6 +45,7 @@ OPS = {
 }
 OP_OF = {
     "multi_slot": gen_ops.lodestar_multi_slot_dataset,
+    "instant": gen_ops.lodestar_instant_dataset,
     "norm": gen_ops.lodestar_norm_dataset,
     "raw": gen_ops.lodestar_raw_dataset,
 }
@@ -79,7 +94,7 @@ def good_arguments(op: str, path: str) -> dict:
         "output_shapes": [spec.shape for spec in SPECS],
         **OPS[op][1],
     }
-    if op != "multi_slot":
+    if op in ("norm", "raw"):
         arguments["slot_kinds"] = ["label", "dense", "keys"]
     return arguments
 
@@ -129,7 +144,7 @@ def change(rng: random.Random, arguments: dict, paths: list[str]) -> None:
         value = changed(value, SHAPES)
     elif name in ("slot_types", "output_types"):
         value = changed(value, TYPES)
-    elif name == "slot_used":
+    elif name in ("slot_used", "batch_sizes"):
         value = changed(value, [True, False])
     elif name == "slot_names":
         value = changed(value, NAMES)

@@ -210,11 +210,12 @@ def test_inside_a_function_and_with_a_command(server):
     assert read() == sum(whole())
 
 
-def test_norm_and_raw_files(tmp_path):
+def test_binary_files(tmp_path):
     spec = Schema(
         [Column.label("y"), Column.dense("d", [2]), Column.sparse("C")]
     )
-    for format, name in (("norm", "a.txt"), ("raw", "a.raw")):
+    for format in ("instant", "norm", "raw"):
+        name = f"a.{format}"
         with data.open_writer(tmp_path / name, spec, format) as writer:
             for i in range(6):
                 writer.write({"y": i % 2, "d": [i, -i], "C": [i]})

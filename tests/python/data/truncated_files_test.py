@@ -24,6 +24,8 @@ from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
 from lodestar.hugectr.raw_writer import RawWriter
 from lodestar.paddle import InMemoryDataset, MultiSlotGenerator
+from lodestar.paddle.instant_dataset import InstantDataset
+from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
@@ -107,6 +109,11 @@ READERS = {
     "multislot": (
         lambda p: write(p, MultiSlotWriter),
         opener(lambda p: MultiSlotDataset(p, SPEC, 2)),
+        True,
+    ),
+    "instant": (
+        lambda p: write(p, InstantWriter),
+        samples(InstantDataset),
         True,
     ),
     "norm": (lambda p: write(p, NormWriter), samples(NormDataset), False),

@@ -38,7 +38,9 @@ def schema(draw, of):
     binary = {"norm", "raw"} & of
     kinds = ["label", "dense", "ids", "one_hot"]
     if not binary:
-        kinds += ["free", "floats", "integers"]
+        kinds += ["floats", "integers"]
+    if not binary and "instant" not in of:
+        kinds += ["free"]
     kind = draw(st.sampled_from(kinds))
     used = draw(st.booleans())
     shape = draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
@@ -116,10 +118,10 @@ def samples(draw, of):
             columns[slot.name] = column.reshape(rows, *shape)
             continue
         if slot.weights_of is None:
-            most = st.integers(0, 3)
+            few = st.integers(1 if "instant" in of else 0, 3)
             if "raw" in of:
-                most = st.just(1)
-            counts = draw(st.lists(most, min_size=rows, max_size=rows))
+                few = st.just(1)
+            counts = draw(st.lists(few, min_size=rows, max_size=rows))
         counts = np.array(counts)
         splits = np.concatenate([[0], np.cumsum(counts * slot.multiple)])
         columns[slot.name] = (values(draw, slot, int(splits[-1]), of), splits)
@@ -217,6 +219,12 @@ REFUSED = [
         ([], [0, 0]),
         ["raw"],
         "sample 1: slot 'c' must have 1 keys, got 0",
+    ),
+    (
+        Column.sparse("c"),
+        ([], [0, 0]),
+        ["instant"],
+        "sample 1: slot 'c' must have 1 to 65535 values, got 0",
     ),
 ]
 

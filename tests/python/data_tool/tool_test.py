@@ -268,7 +268,7 @@ def test_warnings_are_one_line(here, capsys):
 FAILURES = [
     (
         "convert in.txt out",
-        "out: the format is unknown. Pass --to multislot|norm|raw",
+        "out: the format is unknown. Pass --to multislot|instant|norm|raw",
     ),
     ("convert in.txt in.txt", "in.txt: is both input and output"),
     ("convert no.txt out.txt", "no.txt: No such file or directory"),
@@ -445,7 +445,9 @@ def test_formats_are_recognised_by_their_bytes(here, capsys):
     run("inspect file")
 
 
-@pytest.mark.parametrize("name", ["multislot", "norm", "raw", "parquet", "csv"])
+@pytest.mark.parametrize(
+    "name", ["multislot", "instant", "norm", "raw", "parquet", "csv"]
+)
 def test_generate(here, capsys, name):
     run(f"generate --samples=200 --files=2 --format {name} log")
     text = capsys.readouterr().out

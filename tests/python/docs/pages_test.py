@@ -63,6 +63,14 @@ def test_pages_have_no_python_that_is_not_run():
         assert not prompt.findall(page), f"{name}: has no Python block"
 
 
+def test_the_readme_shows_its_output(run, capsys):
+    run("README.md")
+    (shown,) = re.findall(
+        r"^```text\n(.*?)^```", _PAGES["README.md"], re.M | re.S
+    )
+    assert capsys.readouterr().out == shown
+
+
 def test_the_tutorial_has_its_stated_results(run, tmp_path):
     names = run("docs/tutorial.md")
     assert names["baseline"] == pytest.approx(0.70, abs=0.01)

@@ -80,7 +80,13 @@ def test_content_of_the_file(model, path):
     # Through the vocabulary.
     assert item["read_by"][0]["inputs"] == ["items"]
     assert document["id_tables"] == [
-        {"key": "words", "name": "words", "key_dtype": "string", "size": 2}
+        {
+            "key": "words",
+            "name": "words",
+            "key_dtype": "string",
+            "size": 2,
+            "mask_token": False,
+        }
     ]
     assert [v["shape"] for v in document["model_variables"]] == [
         [22, 4],

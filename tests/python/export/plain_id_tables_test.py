@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
 
 WORDS = ["u", "v", "", "w" * 40]
 NUMBERS = [5, -(2**63), 2**63 - 1, 0, -1]
@@ -23,12 +23,13 @@ class Tables(keras.Model):
         self.number = IdTable(NUMBERS, mutable=True)
         self.unsigned = IdTable([3, 2**64 - 1], key_dtype="uint64")
         self.empty = IdTable([], key_dtype="int64", default_value=9)
-        self.buckets = IdTable(WORDS, ids, num_oov_buckets=10)
-        self.keyed = IdTable(WORDS, ids, num_oov_buckets=10, seed=(1, -2))
-        self.counted = IdTable(
-            tf.constant(NUMBERS, tf.int64), num_oov_buckets=100
+        self.buckets = IdTableWithHashBuckets(IdTable(WORDS, ids), 10)
+        self.keyed = IdTableWithHashBuckets(
+            self.word, 10, hasher="strong", hasher_key=(1, -2)
         )
-        self.alone = IdTable([], key_dtype="uint64", num_oov_buckets=5)
+        self.legacy = IdTableWithHashBuckets(self.word, 10, hasher="legacy")
+        self.counted = IdTableWithHashBuckets(IdTable(NUMBERS), 100)
+        self.alone = IdTableWithHashBuckets(None, 5, key_dtype="uint64")
 
     def call(self, x):
         words, numbers = x["words"], x["numbers"]
@@ -42,6 +43,7 @@ class Tables(keras.Model):
             "alone": self.alone.lookup(bits),
             "buckets": self.buckets.lookup(words).flat_values,
             "keyed": self.keyed.lookup(words).flat_values,
+            "legacy": self.legacy.lookup(words).flat_values,
         }
 
 
@@ -98,6 +100,10 @@ def test_id_lookup_layers(tmp_path):
         "ids": ids,
         "known": known,
         "spread": layers.IdLookup([5, 6], num_oov_indices=4)(numbers),
+        "last": layers.IdLookup(["a"], oov_ids="last")(words),
+        "spread_last": layers.IdLookup(
+            [5, 6], num_oov_indices=4, oov_ids="last"
+        )(numbers),
         "back": layers.IdLookup(["x", "y"], invert=True)(known),
         "counts": layers.IdLookup(["a", "b"], output_mode="count")(words),
         "score": keras.layers.Dense(1)(rows),

@@ -38,11 +38,19 @@ def test_lookups_are_those_of_the_cpu(rng, dtype):
     found = gpu.lookup(asked.reshape(4, 25))
     assert found.backing_device.endswith("GPU:1")
     np.testing.assert_array_equal(found, cpu.lookup(asked.reshape(4, 25)))
-    for seed in (None, (3, 7)):
-        cpu, gpu = pair(
-            keys, values, key_dtype=dtype, num_oov_buckets=7, seed=seed
+    for hasher, key in (("fast", None), ("strong", (3, 7)), ("legacy", None)):
+        on_cpu, on_gpu = (
+            lodestar.lookup.IdTableWithHashBuckets(
+                table, 7, hasher=hasher, hasher_key=key
+            )
+            for table in (cpu, gpu)
         )
-        np.testing.assert_array_equal(gpu.lookup(asked), cpu.lookup(asked))
+        ids = on_gpu.lookup(asked)
+        assert ids.backing_device.endswith("GPU:1")
+        np.testing.assert_array_equal(ids, on_cpu.lookup(asked))
+    with tf.device("/GPU:1"):
+        alone = lodestar.lookup.IdTableWithHashBuckets(None, 7, key_dtype=dtype)
+    assert alone.lookup(asked).backing_device.endswith("GPU:1")
 
 
 def test_a_changed_table_is_copied_again():

@@ -28,19 +28,47 @@ def test_nothing_begun():
 
 
 def test_rolling_back_and_starting_over():
-    builder = CsrBuilder(max_values=2)
+    builder = CsrBuilder(max_values=3)
     builder.new_row()
     builder.push_back(1)
-    builder.new_row()
+    builder.set_check_point()
     builder.push_back(2)
-    builder.roll_back()
-    assert [x.tolist() for x in builder.build()] == [[0, 1], [1]]
-    builder.push_back(3)  # reopens the last row
+    builder.new_row()
+    builder.push_back(3)
+    builder.new_row()
+    for _ in range(2):
+        builder.roll_back()
+        assert [x.tolist() for x in builder.build()] == [[0, 1], [1]]
+    builder.push_back(3)  # of the row before the check point
     assert [x.tolist() for x in builder.build()] == [[0, 2], [1, 3]]
     builder.reset()
     assert [x.tolist() for x in builder.build()] == [[0], []]
-    with pytest.raises(IndexError, match="no row to remove"):
-        builder.roll_back()
+    # It has no check point any more.
+    builder.new_row()
+    builder.push_back(4)
+    builder.roll_back()
+    assert [x.tolist() for x in builder.build()] == [[0], []]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_of_several_slots_are_rolled_back_as_a_whole(seed):
+    rng = np.random.default_rng(seed)
+    builder, wanted = CsrBuilder(), []
+    for _ in range(50):
+        builder.set_check_point()
+        rows = [rng.integers(0, 9, rng.integers(3)).tolist() for _ in range(4)]
+        cut = int(rng.integers(5))
+        for row in rows[:cut]:
+            builder.new_row()
+            for value in row:
+                builder.push_back(value)
+        if cut < 4:
+            builder.roll_back()
+        else:
+            wanted += rows
+    offsets, values = builder.build()
+    np.testing.assert_array_equal(np.diff(offsets), [len(r) for r in wanted])
+    assert values.tolist() == sum(wanted, [])
 
 
 def test_built_arrays_do_not_change():
@@ -73,6 +101,8 @@ def test_the_last_call_of_hugectrs_loop_closes_the_last_row():
         builder.new_row()
         for value in row:
             builder.push_back(value)
+        if row == [6, 7]:
+            builder.set_check_point()
     open_ = [x.tolist() for x in builder.build()]
     builder.new_row()
     assert builder.num_rows == 4
@@ -87,9 +117,7 @@ def test_the_last_call_of_hugectrs_loop_closes_the_last_row():
     ):
         builder.push_back(9)
     assert [x.tolist() for x in builder.build()] == open_
-    builder.roll_back()  # the end of the row, then the row
-    builder.push_back(9)
-    builder.roll_back()
+    builder.roll_back()  # also reopens the last row
     assert [x.tolist() for x in builder.build()] == [[0, 1, 1, 3], [4, 6, 7]]
     builder.new_row()
     builder.new_row()

@@ -1,12 +1,14 @@
 """Compares IdLookup with keras.layers.StringLookup and IntegerLookup."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lodestar.layers import IdLookup
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
 
 WORDS = ["a", "b", "c", "d"]
 
@@ -77,8 +79,104 @@ def test_no_oov_index():
 def test_unknown_keys_come_first_here_and_last_in_the_table():
     keys = tf.constant(["a", "b", "nobody"])
     assert IdLookup(["a", "b"])(keys).numpy().tolist() == [1, 2, 0]
-    table = IdTable(["a", "b"], num_oov_buckets=1)
+    table = IdTableWithHashBuckets(IdTable(["a", "b"]), 1)
     assert table.lookup(keys).numpy().tolist() == [0, 1, 2]
+    layer = IdLookup(["a", "b"], oov_ids="last")
+    assert layer(keys).numpy().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("num_oov_indices", [1, 7])
+def test_unknown_strings_last_agree_with_the_table(num_oov_indices):
+    keys = tf.constant(["a", "d", "x", "y", "zz", ""])
+    table = IdTableWithHashBuckets(IdTable(WORDS), num_oov_indices)
+    options = dict(num_oov_indices=num_oov_indices, oov_ids="last")
+    same(IdLookup(WORDS, **options)(keys), table.lookup(keys))
+    masked = IdLookup(WORDS, mask_token="", **options)
+    wanted = tf.where(keys == "", 0, table.lookup(keys) + 1)
+    same(masked(keys), wanted)
+
+
+def rotated(ids, masks, unknown, keys):
+    """Moves the unknown ids, after those of masks, behind those of the keys."""
+    return np.where(
+        ids < masks,
+        ids,
+        np.where(ids < masks + unknown, ids + keys, ids - unknown),
+    )
+
+
+@pytest.mark.parametrize(
+    "kind, mask_token",
+    [("string", None), ("string", "m"), ("int64", None), ("int64", 0)],
+)
+@pytest.mark.parametrize("num_oov_indices", [0, 1, 3])
+@pytest.mark.parametrize("mode", ["int", "one_hot", "count"])
+def test_last_is_first_in_another_order(
+    mode, kind, num_oov_indices, mask_token
+):
+    vocabulary = np.array([7, -3, 2**62, 9])
+    asked = np.array([9, 7, -3, 2**62])
+    unknown = np.array([4, 5, 6, 40]) if num_oov_indices else asked
+    asked = np.concatenate([asked, unknown])
+    mask = [] if mask_token is None else [mask_token]
+    if kind == "string":
+        vocabulary, asked = vocabulary.astype(str), asked.astype(str)
+    keys = tf.constant([*asked.tolist(), *mask])
+    first, last = (
+        IdLookup(
+            vocabulary,
+            oov_ids=order,
+            num_oov_indices=num_oov_indices,
+            mask_token=mask_token,
+            output_mode=mode,
+        )
+        for order in ("first", "last")
+    )
+    masks = len(mask) if mode == "int" else 0
+    size = masks + num_oov_indices + 4
+    assert first.vocabulary_size() == last.vocabulary_size() == size
+    new = rotated(np.arange(size), masks, num_oov_indices, 4)
+    if mode == "int":
+        same(last(keys), new[first(keys)])
+        same(tf.function(last)(keys), new[first(keys)])
+        inverse = IdLookup(
+            vocabulary,
+            oov_ids="last",
+            num_oov_indices=num_oov_indices,
+            mask_token=mask_token,
+            invert=True,
+        )
+        assert inverse(np.arange(size)).numpy().astype(str).tolist() == [
+            str(token) for token in last.get_vocabulary()
+        ]
+    else:
+        axis = -1
+        same(np.take(last(keys), new, axis), first(keys))
+    tokens = [*first.get_vocabulary()]
+    assert [last.get_vocabulary()[i] for i in new] == tokens
+    assert last.get_vocabulary(False) == first.get_vocabulary(False)
+    # With its special tokens, and after a change.
+    before = last.get_vocabulary()
+    last.set_vocabulary(before)
+    assert last.get_vocabulary() == before
+    other = IdLookup.from_config(last.get_config())
+    assert other.oov_ids == "last"
+    other.set_vocabulary(before)
+    same(other(keys), last(keys))
+
+
+def test_a_longer_vocabulary_moves_the_last_ids():
+    layer = IdLookup(["a"], oov_ids="last")
+    call = tf.function(layer)
+    keys = tf.constant(["a", "b", "x"])
+    assert call(keys).numpy().tolist() == [0, 1, 1]
+    layer.set_vocabulary(["a", "b"])
+    assert call(keys).numpy().tolist() == [0, 1, 2]
+    layer = IdLookup([5], 3, oov_ids="last")
+    call = tf.function(layer)
+    assert call(tf.constant([5, 6, 7])).numpy().tolist() == [0, 1, 2]
+    layer.set_vocabulary([5, 6])
+    assert call(tf.constant([5, 6, 7])).numpy().tolist() == [0, 1, 3]
 
 
 @pytest.mark.parametrize("mode", ["one_hot", "multi_hot", "count"])
@@ -160,8 +258,12 @@ def test_kinds_of_vocabularies(vocabulary):
 def test_vocabulary_files(tmp_path):
     words = tmp_path / "words.txt"
     words.write_text("x\r\ny\nz")
-    layer = IdLookup(str(words))
-    assert layer.get_vocabulary() == ["[UNK]", "x", "y", "z"]
+    for path in (str(words), words):
+        layer = IdLookup(path)
+        assert layer.get_vocabulary() == ["[UNK]", "x", "y", "z"]
+        layer = IdLookup(["q"])
+        layer.set_vocabulary(path)
+        assert layer.get_vocabulary() == ["[UNK]", "x", "y", "z"]
     numbers = tmp_path / "numbers.txt"
     numbers.write_text("7\n-3\n")
     layer = IdLookup(str(numbers), vocabulary_dtype="int64")
@@ -232,6 +334,7 @@ def test_functional_model_with_ragged_and_sparse_inputs(tmp_path):
         {},
         {"invert": True, "mask_token": "m", "num_oov_indices": 2},
         {"output_mode": "count", "num_oov_indices": 3},
+        {"oov_ids": "last", "mask_token": "m", "num_oov_indices": 3},
         {
             "output_mode": "multi_hot",
             "max_tokens": 9,
@@ -304,6 +407,7 @@ def test_invalid_arguments_are_refused():
             {"num_oov_indices": 1.5},
             "`num_oov_indices` must be an int.* got 1.5",
         ),
+        ({"oov_ids": "middle"}, "`oov_ids`='middle' is not in"),
         ({"output_mode": "tf_idf"}, "`output_mode`='tf_idf' is not in"),
         ({"invert": True, "output_mode": "count"}, "`invert` needs"),
         ({"sparse": True}, "`sparse` needs an"),
@@ -338,3 +442,13 @@ def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="must keep the 2 ids .*, got 3"):
         layer.set_vocabulary(["a", "b"])
     assert layer.get_vocabulary() == ["[UNK]", "a"]
+
+
+def test_its_signature():
+    assert list(inspect.signature(IdLookup).parameters)[:5] == [
+        "vocabulary",
+        "num_oov_indices",
+        "mask_token",
+        "oov_token",
+        "oov_ids",
+    ]

@@ -274,3 +274,11 @@ def test_filters_of_one_row_have_no_rows_around(rng):
     x = _batch(rng)
     assert layer(x).flat_values.shape == (13, 2)
     assert layer.padding.shape == (0, 4)
+
+
+def test_a_layer_that_lost_the_ragged_type_is_named():
+    x = keras.layers.Dense(2, name="tower")(keras.Input((None, 4), ragged=True))
+    with pytest.raises(
+        ValueError, match=r"'tower' \(Dense\) made it from a ragged tensor"
+    ):
+        SequenceConv(3)(x)

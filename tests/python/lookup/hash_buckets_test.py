@@ -1,11 +1,22 @@
-"""Compares an IdTable's buckets with tf.lookup.StaticVocabularyTable."""
+"""Compares IdTableWithHashBuckets with TensorFlow's tables and hashes."""
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from lodestar import _library
 from lodestar._library import gen_ops
-from lodestar.lookup import IdTable
+from lodestar.lookup import (
+    IdTable,
+    IdTableWithHashBuckets,
+    index_table_from_tensor,
+)
 
 STRINGS = ["emerson", "lake", "palmer"]
 
@@ -23,7 +34,7 @@ INTEGERS = [-(2**63), -(2**31), -10, -1, 0, 7, 9, 10, 99, 2**31, 2**63 - 1]
 
 @pytest.mark.parametrize("buckets", [1, 10, 12345, 2**31])
 def test_strings_agree_with_tensorflow(buckets, strings):
-    table = IdTable(STRINGS, num_oov_buckets=buckets)
+    table = IdTableWithHashBuckets(IdTable(STRINGS), buckets)
     stock = tf.lookup.StaticVocabularyTable(
         tf.lookup.KeyValueTensorInitializer(
             STRINGS, tf.range(3, dtype=tf.int64)
@@ -35,7 +46,7 @@ def test_strings_agree_with_tensorflow(buckets, strings):
 
 
 def test_the_first_example():
-    table = IdTable(STRINGS, num_oov_buckets=10)
+    table = IdTableWithHashBuckets(IdTable(STRINGS), num_oov_buckets=10)
     keys = tf.constant(["emerson", "lake", "palmer", "king", "crimson"])
     ids = table.lookup(keys).numpy().tolist()
     assert ids[:3] == [0, 1, 2]
@@ -53,21 +64,21 @@ def test_the_second_example():
         ),
         num_oov_buckets=3,
     )
-    table = IdTable(STRINGS, num_oov_buckets=3)
+    table = IdTableWithHashBuckets(IdTable(STRINGS), 3)
     ids = table.lookup(keys).numpy().tolist()
     assert ids == stock.lookup(keys).numpy().tolist()
     assert ids[:3] == [0, 1, 2]
     assert set(ids[3:]) <= {3, 4, 5}
     assert int(table.size()) == 6
     # Without keys there are only buckets.
-    table = IdTable([], key_dtype=tf.string, num_oov_buckets=3)
+    table = IdTableWithHashBuckets(None, 3, key_dtype=tf.string)
     wanted = tf.strings.to_hash_bucket_fast(keys, 3)
     np.testing.assert_array_equal(table.lookup(keys), wanted)
 
 
 def test_exactly_one_miss():
     keys = tf.constant(["emerson", "lake", "and", "palmer"])
-    table = IdTable(STRINGS, num_oov_buckets=1)
+    table = IdTableWithHashBuckets(IdTable(STRINGS), 1)
     assert table.lookup(keys).numpy().tolist() == [0, 1, 3, 2]
     table = IdTable(STRINGS)
     assert table.lookup(keys).numpy().tolist() == [0, 1, -1, 2]
@@ -99,10 +110,10 @@ def test_integers_agree_with_tensorflow(dtype, buckets):
         lookup_key_dtype=dtype,
     )
     wanted = stock.lookup(keys)
-    table = IdTable(vocabulary, key_dtype=dtype, num_oov_buckets=buckets)
+    table = index_table_from_tensor(vocabulary, buckets)
     np.testing.assert_array_equal(table[keys], wanted)
     # No keys.
-    table = IdTable([], key_dtype=dtype, num_oov_buckets=buckets)
+    table = IdTableWithHashBuckets(None, buckets, key_dtype=dtype)
     texts = tf.strings.as_string(tf.cast(keys, tf.int64))
     wanted = tf.strings.to_hash_bucket_fast(texts, buckets)
     np.testing.assert_array_equal(table[keys], wanted)
@@ -115,7 +126,7 @@ def test_integers_agree_with_tensorflow(dtype, buckets):
 @pytest.mark.parametrize("dtype", [tf.string, tf.int64])
 def test_an_empty_vocabulary(dtype, strings):
     keys = strings if dtype == tf.string else tf.constant(INTEGERS, tf.int64)
-    table = IdTable([], key_dtype=dtype, num_oov_buckets=10)
+    table = index_table_from_tensor([], 10, dtype=dtype)
     texts = keys if dtype == tf.string else tf.strings.as_string(keys)
     wanted = tf.strings.to_hash_bucket_fast(texts, 10)
     np.testing.assert_array_equal(table[keys], wanted)
@@ -142,38 +153,92 @@ def test_a_large_batch_on_all_threads(rng):
         stock = tf.lookup.StaticVocabularyTable(
             tf.lookup.KeyValueTensorInitializer(known, ids), 1000
         )
-        table = IdTable(known, num_oov_buckets=1000)
+        table = index_table_from_tensor(known, 1000)
         np.testing.assert_array_equal(table[batch], stock.lookup(batch))
 
 
 @pytest.mark.parametrize("buckets", [1, 1000, 2**31])
-@pytest.mark.parametrize("seed", [(0, 0), (1, 2**64 - 1), (-5, 2**63), 7])
-def test_keyed_hashes(seed, buckets, strings):
-    words = (seed, seed) if isinstance(seed, int) else seed
-    key = [int(np.uint64(w % 2**64).astype(np.int64)) for w in words]
+@pytest.mark.parametrize("hasher_key", [(0, 0), (1, 2**64 - 1), (-5, 2**63)])
+def test_keyed_hashes(hasher_key, buckets, strings):
+    key = [int(np.uint64(w % 2**64).astype(np.int64)) for w in hasher_key]
     numbers = tf.constant(INTEGERS, tf.int64)
     for keys, texts, known in (
         (strings, strings, b"lake"),
         (numbers, tf.strings.as_string(numbers), 7),
     ):
         wanted = tf.strings.to_hash_bucket_strong(texts, buckets, key)
-        options = {"num_oov_buckets": buckets, "seed": seed}
-        table = IdTable([], key_dtype=keys.dtype, **options)
+        options = {"hasher": "strong", "hasher_key": hasher_key}
+        table = IdTableWithHashBuckets(
+            None, buckets, key_dtype=keys.dtype, **options
+        )
         np.testing.assert_array_equal(table.lookup(keys), wanted)
-        table = IdTable(tf.constant([known], keys.dtype), **options)
+        table = IdTableWithHashBuckets(
+            IdTable(tf.constant([known], keys.dtype)), buckets, **options
+        )
         wanted = tf.where(keys == known, 0, wanted + 1)
         np.testing.assert_array_equal(table.lookup(keys), wanted)
 
 
-def test_a_default_value_of_a_call_bypasses_the_buckets():
-    table = IdTable(["a"], num_oov_buckets=5)
+@pytest.mark.parametrize("buckets", [1, 10, 12345, 2**31])
+def test_legacy_hash_of_strings(buckets, strings):
+    table = IdTableWithHashBuckets(IdTable(STRINGS), buckets, hasher="legacy")
+    wanted = tf.strings.to_hash_bucket(strings, buckets) + 3
+    wanted = tf.where(strings == b"lake", 1, wanted)
+    np.testing.assert_array_equal(table.lookup(strings), wanted)
+
+
+@pytest.mark.parametrize("dtype", INTEGER_TYPES, ids=lambda x: x.name)
+def test_legacy_hash_of_integers(dtype):
+    numbers = [n for n in INTEGERS if dtype.min <= n <= dtype.max]
+    keys = tf.constant([*numbers, dtype.max], dtype)
+    table = IdTableWithHashBuckets(
+        None, 12345, hasher="legacy", key_dtype=dtype
+    )
+    texts = tf.strings.as_string(tf.cast(keys, tf.int64))
+    wanted = tf.strings.to_hash_bucket(texts, 12345)
+    np.testing.assert_array_equal(table.lookup(keys), wanted)
+
+
+def test_the_table_of_the_keys_has_no_buckets():
+    names = IdTable(["a"], default_value=-9)
+    table = IdTableWithHashBuckets(names, 5)
     keys = tf.constant(["a", "b"])
-    assert table.lookup(keys, default_value=-9).numpy().tolist() == [0, -9]
+    assert table.table is names
+    assert table.table.lookup(keys).numpy().tolist() == [0, -9]
     assert table.num_oov_buckets == 5
+    assert table.value_dtype == tf.int64
+    assert table.resource_handle is names.resource_handle
+    assert int(table.memory_used()) == int(names.memory_used())
+    # TensorFlow's op on the handle does not hash.
+    found = tf.raw_ops.LookupTableFindV2(
+        table_handle=table.resource_handle,
+        keys=keys,
+        default_value=tf.constant(-7, tf.int64),
+    )
+    assert found.numpy().tolist() == [0, -7]
+
+
+def test_no_buckets():
+    for names in (
+        IdTable(["a"], default_value=-9),
+        IdTable(["a"], default_value=-9, mutable=True),
+    ):
+        table = IdTableWithHashBuckets(names, 0)
+        assert table.lookup(["a", "b"]).numpy().tolist() == [0, -9]
+        assert int(table.size()) == 1
+
+
+def test_two_bucket_counts_for_one_table():
+    names = IdTable(STRINGS)
+    keys = tf.constant(["lake", "king"])
+    for buckets in (7, 100):
+        table = IdTableWithHashBuckets(names, buckets)
+        wanted = tf.strings.to_hash_bucket_fast("king", buckets) + 3
+        assert table[keys].numpy().tolist() == [1, int(wanted)]
 
 
 def test_a_value_equal_to_the_default_is_found():
-    table = IdTable(["a", "b"], [-1, 5], num_oov_buckets=1)
+    table = IdTableWithHashBuckets(IdTable(["a", "b"], [-1, 5]), 1)
     assert table.lookup(tf.constant(["a", "b", "c"])).numpy().tolist() == [
         -1,
         5,
@@ -182,7 +247,7 @@ def test_a_value_equal_to_the_default_is_found():
 
 
 def test_ragged_sparse_empty_and_functions():
-    table = IdTable(STRINGS, num_oov_buckets=1)
+    table = IdTableWithHashBuckets(IdTable(STRINGS), 1)
     ragged = tf.ragged.constant([["lake"], [], ["x", "emerson"]])
     assert table.lookup(ragged).to_list() == [[1], [], [3, 0]]
     sparse = ragged.to_sparse()
@@ -194,18 +259,50 @@ def test_ragged_sparse_empty_and_functions():
         return table[keys]
 
     assert find(tf.constant([["palmer", "y"]])).numpy().tolist() == [[2, 3]]
+    dataset = tf.data.Dataset.from_tensor_slices(["x", "lake"])
+    assert [int(x) for x in dataset.map(table.lookup)] == [3, 1]
+
+    @tf.function
+    def made_inside(keys):
+        with tf.init_scope():
+            inside = index_table_from_tensor(STRINGS, 1)
+        return inside[keys]
+
+    assert made_inside(tf.constant(["lake", "y"])).numpy().tolist() == [1, 3]
 
 
 def test_invalid_arguments_are_refused():
-    with pytest.raises(ValueError, match="`num_oov_buckets`.* -1"):
-        IdTable(["a"], num_oov_buckets=-1)
-    with pytest.raises(ValueError, match="`num_oov_buckets`.* 2.5"):
-        IdTable(["a"], num_oov_buckets=2.5)
-    with pytest.raises(
-        ValueError, match="must be 0 for a mutable table, got 1"
+    names = IdTable(["a"], name="names")
+    strong = {"hasher": "strong"}
+    for table, buckets, options, error, message in (
+        (names, -1, {}, ValueError, "`num_oov_buckets`.* 0, got -1"),
+        (names, 2.5, {}, ValueError, "`num_oov_buckets`.* got 2.5"),
+        (None, 0, {"key_dtype": "string"}, ValueError, "at least 1, got 0"),
+        (None, 1, {}, ValueError, "`key_dtype` must be given if `table` is N"),
+        (["a"], 1, {}, TypeError, r"got list.*first: IdTable\(keys\)"),
+        (IdTableWithHashBuckets(names, 1), 1, {}, TypeError, "got IdTableWith"),
+        (names, 1, {"key_dtype": "int64"}, ValueError, "string, as in .*'name"),
+        (
+            IdTable(["a"], mutable=True),
+            1,
+            {},
+            ValueError,
+            "must be 0 for the mutable table .*, got 1: bucket ids would move",
+        ),
+        (names, 1, {"hasher": "md5"}, ValueError, "`hasher`='md5' is not in"),
+        (names, 1, {"name": "a\0"}, ValueError, "`name` must not contain null"),
+        (names, 1, strong, ValueError, "a pair of 64-bit integers .* got None"),
+        (
+            names,
+            1,
+            {"hasher_key": (1, 2)},
+            ValueError,
+            "be None for `hasher`='f",
+        ),
     ):
-        IdTable(["a"], num_oov_buckets=1, mutable=True)
-    table = IdTable(tf.constant([1], tf.int8), num_oov_buckets=1)
+        with pytest.raises(error, match=message):
+            IdTableWithHashBuckets(table, buckets, **options)
+    table = index_table_from_tensor(tf.constant([1], tf.int8), 1)
     with pytest.raises(
         TypeError, match="`keys` have dtype int64, but the keys"
     ):
@@ -220,31 +317,97 @@ def test_invalid_arguments_are_refused():
 
 
 @pytest.mark.parametrize(
-    "seed", ["fast", 1.5, [1], [1, 2, 3], [1, "2"], True], ids=repr
+    "key",
+    ["fast", 1.5, 7, [1], [1, 2, 3], [1, "2"], [1, True], [0, 2**64]],
+    ids=repr,
 )
-def test_seeds_that_are_refused(seed):
-    with pytest.raises(TypeError, match="`seed` must be None, an integer or a"):
-        IdTable(["a"], num_oov_buckets=1, seed=seed)
+def test_hasher_keys_that_are_refused(key):
+    with pytest.raises(ValueError, match="`hasher_key` must be a pair of 64-b"):
+        IdTableWithHashBuckets(
+            IdTable(["a"]), 1, hasher="strong", hasher_key=key
+        )
 
 
-def test_a_seed_of_numpy_equals_that_of_python():
+def test_a_hasher_key_of_numpy_equals_that_of_python():
     keys = tf.constant(["x", "y", "z"])
     got = [
-        IdTable(["a"], num_oov_buckets=9, seed=seed)[keys].numpy()
-        for seed in ([5, 2**63 + 1], np.array([5, 2**63 + 1], np.uint64))
+        IdTableWithHashBuckets(
+            IdTable(["a"]), 9, hasher="strong", hasher_key=key
+        )[keys].numpy()
+        for key in ([5, 2**63 + 1], np.array([5, 2**63 + 1], np.uint64))
     ]
     np.testing.assert_array_equal(got[0], got[1])
 
 
+def test_index_table_from_tensor():
+    keys = tf.constant(["b", "z"])
+    table = index_table_from_tensor(["a", "b"], default_value=-3, name="words")
+    assert isinstance(table, IdTable) and table.name == "words"
+    assert table[keys].numpy().tolist() == [1, -3]
+    table = index_table_from_tensor(["a", "b"], 1, name="words")
+    assert isinstance(table, IdTableWithHashBuckets)
+    assert table.name == table.table.name == "words"
+    assert table[keys].numpy().tolist() == [1, 2]
+    table = index_table_from_tensor(
+        ["a", "b"], 50, hasher="strong", hasher_key=(3, 4)
+    )
+    wanted = tf.strings.to_hash_bucket_strong("z", 50, [3, 4]) + 2
+    assert table[keys].numpy().tolist() == [1, int(wanted)]
+    table = index_table_from_tensor([5, 6], 1, dtype=tf.int32)
+    assert table.key_dtype == tf.int32
+    assert table[[6, 7]].numpy().tolist() == [1, 2]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'a' has two val"):
+        index_table_from_tensor(["a", "a"], 1)
+    with pytest.raises(ValueError, match="`key_dtype` must be given if `keys`"):
+        index_table_from_tensor([], 1)
+
+
+def test_its_name_and_repr():
+    names = IdTable(STRINGS, name="names")
+    table = IdTableWithHashBuckets(names, 7, hasher="legacy")
+    assert table.name == "names" and table.hasher == "legacy"
+    assert IdTableWithHashBuckets(names, 7, name="n").name == "n"
+    buckets = IdTableWithHashBuckets(None, 7, key_dtype="int8", name="b/8")
+    assert buckets.name == buckets.table.name == "b/8"
+    wanted = (
+        "<IdTableWithHashBuckets 'names' keys=3 key_dtype=string "
+        "num_oov_buckets=7 hasher='legacy'>"
+    )
+    assert repr(table) == wanted
+    texts = []
+
+    @tf.function
+    def trace():
+        texts.append(repr(table))
+
+    trace()
+    with tf.Graph().as_default():
+        texts.append(repr(table))
+        inside = index_table_from_tensor(["a"], 2)
+        assert "key_dtype=string num_oov_buckets=2" in repr(inside)
+    assert texts == [wanted, wanted]
+
+
+def test_its_signature():
+    assert list(inspect.signature(IdTableWithHashBuckets).parameters) == [
+        "table",
+        "num_oov_buckets",
+        "hasher",
+        "hasher_key",
+        "key_dtype",
+        "name",
+    ]
+
+
 def test_a_lookup_has_a_name():
-    table = IdTable(["a", "b"], num_oov_buckets=5)
+    table = index_table_from_tensor(["a", "b"], 5)
     keys = tf.constant(["b", "z"])
 
     @tf.function
     def lookup(keys):
         return (
             table.lookup(keys, name="mine"),
-            table.lookup(keys, -1, name="inner"),
+            table.table.lookup(keys, -1, name="inner"),
             table.lookup(
                 tf.RaggedTensor.from_row_lengths(keys, [2]), name="ragged"
             ),
@@ -271,7 +434,7 @@ def test_the_op_refuses_invalid_arguments():
         ({"num_oov_buckets": 0}, "num_oov_buckets"),
         ({"hasher": "md5"}, "hasher"),
         (
-            {"hasher": "stronghash", "hasher_key": [1]},
+            {"hasher": "strong", "hasher_key": [1]},
             "a key of two words, got 1",
         ),
         ({"hasher_key": [1, 2]}, "takes no key, got 2 words"),
@@ -280,14 +443,66 @@ def test_the_op_refuses_invalid_arguments():
             find_or_hash(**options)
 
 
-def test_saved_model_keeps_table_and_hash(tmp_path):
+@pytest.mark.parametrize("hasher", ["fast", "strong", "legacy"])
+def test_a_saved_model_in_a_process_without_the_class(tmp_path, hasher):
+    key = (5, 6) if hasher == "strong" else None
     module = tf.Module()
-    module.table = IdTable(STRINGS, num_oov_buckets=10)
+    module.table = IdTableWithHashBuckets(
+        IdTable(STRINGS), 10, hasher=hasher, hasher_key=key
+    )
+    module.numbers = IdTableWithHashBuckets(
+        None, 99, hasher=hasher, hasher_key=key, key_dtype=tf.uint64
+    )
     module.find = tf.function(
         module.table.lookup, input_signature=[tf.TensorSpec([None], tf.string)]
     )
-    keys = tf.constant([*STRINGS, "x", "y"])
-    wanted = module.find(keys)
+    module.number = tf.function(
+        module.numbers.lookup,
+        input_signature=[tf.TensorSpec([None], tf.uint64)],
+    )
+    wanted = module.find(tf.constant([*STRINGS, "x", "y"])).numpy().tolist()
+    numbers = module.number(tf.constant([1, 2**64 - 1], tf.uint64))
     tf.saved_model.save(module, str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
-    np.testing.assert_array_equal(loaded.find(keys), wanted)
+    program = (
+        "import tensorflow as tf\n"
+        f"tf.load_op_library({str(_library.path)!r})\n"
+        f"m = tf.saved_model.load({str(tmp_path)!r})\n"
+        f"keys = tf.constant({[*STRINGS, 'x', 'y']!r})\n"
+        "print(m.find(keys).numpy().tolist())\n"
+        "numbers = tf.constant([1, 2**64 - 1], tf.uint64)\n"
+        "print(m.number(numbers).numpy().tolist())\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = result.stdout.strip().splitlines()[-2:]
+    assert lines == [str(wanted), str(numbers.numpy().tolist())]
+
+
+def test_a_checkpoint_holds_the_keys(tmp_path):
+    table = index_table_from_tensor(["a", "b"], 5)
+    path = tf.train.Checkpoint(table=table).write(str(tmp_path / "c"))
+    other = index_table_from_tensor(["z"], 5)
+    tf.train.Checkpoint(table=other).read(path).assert_consumed()
+    keys = tf.constant(["a", "b", "z"])
+    np.testing.assert_array_equal(other.lookup(keys), table.lookup(keys))
+    # Buckets alone have no keys.
+    buckets = IdTableWithHashBuckets(None, 5, key_dtype=tf.string)
+    path = tf.train.Checkpoint(table=buckets).write(str(tmp_path / "b"))
+    tf.train.Checkpoint(table=other).read(path).assert_consumed()
+    assert int(other.table.size()) == 0
+
+
+def test_copies():
+    table = index_table_from_tensor(["a", "b"], 5)
+    keys = tf.constant(["b", "z"])
+    shallow, deep = copy.copy(table), copy.deepcopy(table)
+    assert shallow.table is table.table
+    assert deep.resource_handle is not table.resource_handle
+    for copied in (shallow, deep):
+        np.testing.assert_array_equal(copied[keys], table[keys])
+    with pytest.raises(TypeError, match="IdTable.*cannot be pickled"):
+        pickle.dumps(table)

@@ -1,5 +1,7 @@
 """lodestar.lookup.IdTable: lookups, updates, saving, errors."""
 
+import inspect
+import pathlib
 import subprocess
 import sys
 import threading
@@ -73,6 +75,14 @@ def test_strange_strings_are_ordinary_keys():
         -1,
         -1,
     ]
+
+
+def test_lists_of_strings_and_bytes():
+    keys = [b"\xff", "ü", "日本", b"a"]
+    table = IdTable(keys)
+    assert table[keys].numpy().tolist() == [0, 1, 2, 3]
+    assert table[[[b"\xff"], ["ü"]]].numpy().tolist() == [[0], [1]]
+    assert table[("x", b"\xff")].numpy().tolist() == [-1, 0]
 
 
 def test_dense_ragged_sparse_and_functions():
@@ -249,6 +259,14 @@ def test_a_key_with_two_values_leaves_the_table_as_it_was():
 def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="integer dtype, got float32"):
         IdTable([1.0])
+    for empty in ([], np.zeros(0), tf.zeros([0])):
+        with pytest.raises(
+            ValueError, match="`key_dtype` must be given if `ke"
+        ):
+            IdTable(empty)
+    for keys in (None, "words.txt", pathlib.Path("words.txt")):
+        with pytest.raises(TypeError, match=r"call IdTable.from_file\(path\)"):
+            IdTable(keys)
     with pytest.raises(ValueError, match="must have rank 1"):
         IdTable([["a"]])
     with pytest.raises(
@@ -260,6 +278,40 @@ def test_invalid_arguments_are_refused():
         table.lookup(tf.constant([1], tf.int64))
     with pytest.raises(tf.errors.InvalidArgumentError, match="`values` has"):
         table.load(["a"], [[1]])
+
+
+def test_its_repr():
+    table = IdTable(["a", "b"], name="names")
+    wanted = (
+        "<IdTable 'names' keys=2 key_dtype=string default_value=-1 "
+        "mutable=False>"
+    )
+    texts = [repr(table)]
+
+    @tf.function
+    def trace():
+        texts.append(repr(table))
+
+    trace()
+    with tf.Graph().as_default():
+        texts.append(repr(table))
+        # The graph may not have run, so the number of its keys is unknown.
+        inside = IdTable([1], key_dtype="int8", mutable=True, default_value=3)
+        assert repr(inside) == (
+            "<IdTable 'id_table' key_dtype=int8 default_value=3 mutable=True>"
+        )
+    assert texts == [wanted] * 3
+
+
+def test_its_signature():
+    assert list(inspect.signature(IdTable).parameters) == [
+        "keys",
+        "values",
+        "default_value",
+        "key_dtype",
+        "mutable",
+        "name",
+    ]
 
 
 def test_find_before_anything_was_imported():

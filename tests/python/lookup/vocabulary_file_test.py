@@ -1,12 +1,13 @@
 """Vocabulary files: the same as in TensorFlow, with errors that name the line."""
 
 import gzip
+import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, IdTableWithHashBuckets
 
 LINE = tf.lookup.TextFileIndex.LINE_NUMBER
 WHOLE = tf.lookup.TextFileIndex.WHOLE_LINE
@@ -103,7 +104,7 @@ def test_many_pieces_of_a_file(write):
 
 def test_vocab_size_and_buckets(write):
     path = write(b"a\nb\nc\n")
-    table = IdTable.from_file(path, 4, vocab_size=2)
+    table = IdTableWithHashBuckets(IdTable.from_file(path, vocab_size=2), 4)
     assert int(table.size()) == 6
     assert table[tf.constant(["b"])].numpy().tolist() == [1]
     assert 2 <= int(table[tf.constant("c")]) < 6
@@ -193,6 +194,19 @@ def test_a_failed_import_leaves_the_table_as_it_was(write):
     assert table[tf.constant(["a", "x"])].numpy().tolist() == [-1, 0]
     table.load_file(write(b"a\n"))
     assert table[tf.constant(["a", "x"])].numpy().tolist() == [0, -1]
+
+
+def test_kinds_of_paths(write):
+    path = write(b"a\nb\n")
+    for kind in (path, pathlib.Path(path), path.encode(), tf.constant(path)):
+        assert IdTable.from_file(kind)[["b"]].numpy().tolist() == [1]
+        table = IdTable(["x"])
+        table.load_file(kind)
+        assert table[["b"]].numpy().tolist() == [1]
+    with pytest.raises(
+        TypeError, match="str, bytes or os.PathLike .*, not int"
+    ):
+        IdTable.from_file(3)
 
 
 def test_unreadable_files_and_options(tmp_path, write):

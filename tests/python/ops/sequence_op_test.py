@@ -128,6 +128,70 @@ def test_a_dense_input_raises_with_advice():
         sequence.softmax(keras.Input((4,)))
 
 
+_KERAS = (
+    "made it from a ragged tensor. Layers and operations of Keras, such as "
+    "Dense, Activation, Dropout, LayerNormalization and `+`, return dense "
+    "tensors. Call them after pooling, or between lodestar.sequence.pad and "
+    "unpad."
+)
+_OWN = (
+    "made it from a ragged tensor. Pass ragged rows, such as those of a "
+    "DynamicEmbedding without `combiner`, or of lodestar.sequence.unpad."
+)
+
+
+def _inner(x):
+    y = keras.layers.Dense(2)(x)
+    return keras.Model(x, y, name="inner")(x)
+
+
+@pytest.mark.parametrize(
+    "make, found",
+    [
+        (
+            lambda x: keras.layers.Dense(2, name="tower")(x),
+            f"'tower' (Dense) {_KERAS}",
+        ),
+        (
+            # The first one, not those after it.
+            lambda x: keras.layers.ReLU()(
+                keras.layers.Dropout(0.1)(
+                    keras.layers.Activation("relu", name="act")(x)
+                )
+            ),
+            f"'act' (Activation) {_KERAS}",
+        ),
+        (lambda x: x * 2.0, f"(Multiply) {_KERAS}"),
+        (
+            lambda x: keras.layers.Add(name="sum")([x, keras.Input((4, 1))]),
+            f"'sum' (Add) {_KERAS}",
+        ),
+        (_inner, f"'inner' (Functional) {_KERAS}"),
+        (lambda x: sequence.pad(x, name="padded")[0], f"'padded' (SequenceOp) {_OWN}"),
+        (lambda x: sequence.pool(x, name="pooled"), f"'pooled' (SequenceOp) {_OWN}"),
+    ],
+)  # fmt: skip
+def test_a_layer_that_lost_the_ragged_type_is_named(make, found):
+    x = make(_input())
+    for call in (
+        lambda: sequence.softmax(x),
+        lambda: sequence.concat([_input(), x]),
+        lambda: sequence.unpad(keras.Input((4, 1)), [1], like=x),
+    ):
+        with pytest.raises(TypeError, match="must be a Ragged") as error:
+            call()
+        assert found in str(error.value)
+        assert "keras.Input(" not in str(error.value)
+
+
+def test_the_search_for_that_layer_visits_a_tensor_once():
+    x = keras.Input((4, 1))
+    for _ in range(60):
+        x = x + x
+    with pytest.raises(TypeError, match=r"Declare an input of a Keras model"):
+        sequence.softmax(x)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "int64"])
 def test_rows_are_not_cast(dtype):
     old = keras.mixed_precision.dtype_policy()

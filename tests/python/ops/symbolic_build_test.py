@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import layers, sequence
-from lodestar.lookup import IdTable
+from lodestar.lookup import IdTable, index_table_from_tensor
 
 WORDS = tf.constant([["a", "b"], ["strange", "b"]])
 RAGGED_WORDS = tf.ragged.constant([["a"], ["b", "strange"], []])
@@ -85,11 +85,11 @@ class Tables(keras.Model):
 
     def __init__(self):
         super().__init__()
-        self.table = IdTable(["a", "b"], num_oov_buckets=3)
+        self.table = index_table_from_tensor(["a", "b"], 3)
         self.dense = keras.layers.Dense(2)
 
     def call(self, words):
-        ids = self.table.lookup(words) + self.table.lookup(words, -1)
+        ids = self.table.lookup(words) + self.table.table.lookup(words)
         ids += lodestar.hash_ids(words) % 7
         return self.dense(tf.cast(ids, tf.float32))
 
@@ -211,8 +211,8 @@ def test_floats_are_refused_when_a_traced_function_runs():
     table = IdTable(["a", "b"])
     for lookup in (
         table.lookup,
-        IdTable(["a", "b"], num_oov_buckets=2).lookup,
-        IdTable([1, 2], num_oov_buckets=2).lookup,
+        index_table_from_tensor(["a", "b"], 2).lookup,
+        index_table_from_tensor([1, 2], 2).lookup,
         lodestar.hash_ids,
     ):
         function = tf.function(lookup)

@@ -10,7 +10,7 @@ TEXT = """
 name: "MultiSlotDataFeed"
 batch_size: 2
 pipe_command: "python gen.py --seed 'a b'"  # a comment
-thread_num: 2
+thread_num: 3
 multi_slot_desc {
   slots { name: "words" type: "uint64" is_dense: false is_used: true }
   slots { name: "dense_feature" type: "float" is_dense: true is_used: true
@@ -40,6 +40,7 @@ def test_the_slots_the_batch_size_and_the_command(tmp_path):
     ]
     assert found.batch_size == 2
     assert found.pipe_command == ["python", "gen.py", "--seed", "a b"]
+    assert found.num_parallel_files == 3
     plain = DataFeedDesc.parse(TEXT)
     assert plain.schema["label"] == Column.dense("label", [1], dtype="uint64")
 
@@ -72,6 +73,53 @@ def test_omissions():
         ]
     )
     assert (found.batch_size, found.pipe_command) == (32, None)
+    assert found.num_parallel_files == 2
+
+
+ONE_HOT = 'slots { name: "day" type: "uint64" is_dense: true is_used: true }'
+
+
+def test_columns_are_declared():
+    text = desc(
+        ONE_HOT
+        + 'slots { name: "ids" type: "uint64" is_used: true }'
+        + 'slots { name: "w" type: "float" is_used: true }'
+    )
+    declared = [
+        Column.one_hot("day", 7),
+        Column.sparse("w", dtype="float", weights_of="ids"),
+    ]
+    found = DataFeedDesc.parse(text, declare=iter(declared))
+    assert list(found.schema) == [
+        declared[0],
+        Column.sparse("ids"),
+        declared[1],
+    ]
+    assert DataFeedDesc.parse(found.text(), declare=declared) == found
+    plain = DataFeedDesc.parse(text)
+    assert plain.schema["day"] == Column.dense("day", dtype="uint64")
+
+
+@pytest.mark.parametrize(
+    "declared, message",
+    [
+        (Column.one_hot("no", 7), "`declare` has 'no', which is not a column"),
+        (
+            Column.sparse("day"),
+            "Column 'day' has the type 'uint64' and is dense of integers in the "
+            "text, but `declare` has the dtype 'uint64' and ids",
+        ),
+        (Column.dense("day", dtype="float"), "`declare` has the dtype 'float'"),
+        (
+            Column.one_hot("day", 7, used=False),
+            "and unused one-hot vector of 7",
+        ),
+        (Column.sample_weight("day"), "cannot express a sample-weight column"),
+    ],
+)
+def test_a_declared_column_must_fit_its_slot(declared, message):
+    with pytest.raises(ValueError, match=message):
+        DataFeedDesc.parse(desc(ONE_HOT), declare=[declared])
 
 
 SLOT = 'slots { name: "a" type: "uint64" is_used: true }'
@@ -105,6 +153,11 @@ SLOT = 'slots { name: "a" type: "uint64" is_used: true }'
             (),
             "Column 'a': `shape` must be a list of positive",
         ),
+        (desc(SLOT, "thread_num: 0"), (), "`thread_num` must be at least 1, got 0"),
+        (desc(SLOT, 'rank_offset: "r"'), (), "`rank_offset`: 'r' is not supported"),
+        (desc(SLOT, "input_type: 1"), (), "`input_type`: 1 is not supported"),
+        (desc(SLOT, 'so_parser_name: "s"'), (), "`so_parser_name`: 's' is not sup"),
+        (desc(SLOT + 'uid_slot: "a"'), (), "`uid_slot`: 'a' is not supported"),
         (desc(SLOT, 'pipe_command: "a \'"'), (), "`pipe_command` .*: No closing"),
     ],
 )  # fmt: skip
@@ -128,12 +181,13 @@ def test_a_schema_is_written_and_read_back(tmp_path):
         ]
     )
     path = tmp_path / "data.prototxt"
-    DataFeedDesc(schema, 64, ["python", "gen.py", "a b"]).save(path)
+    DataFeedDesc(schema, 64, ["python", "gen.py", "a b"], 5).save(path)
     found = DataFeedDesc.read(path, "click")
     assert (found.batch_size, found.pipe_command) == (
         64,
         ["python", "gen.py", "a b"],
     )
+    assert found.num_parallel_files == 5
     # The message has no field for `wide` and `weights_of`.
     assert list(found.schema) == [
         *list(schema)[:3],
@@ -148,7 +202,6 @@ def test_a_schema_is_written_and_read_back(tmp_path):
 @pytest.mark.parametrize(
     "column, message",
     [
-        (Column.one_hot("a", 7), "a one-hot column"),
         (Column.dense("a", [-1, 2]), r"the shape \[-1, 2\]"),
         (Column.sparse("a", encoding="hash"), "`encoding`='hash'"),
         (Column.sparse("a", depth=2), "`depth`=2"),

@@ -65,12 +65,16 @@ def together(calls):
         return [f.exception() or f.result() for f in futures]
 
 
-def shuffle(memories, folder, seed=1, timeout=60.0):
+def shuffle(memories, folder, seed=1, timeout=60.0, **options):
     count = len(memories)
     return together(
         [
             lambda m=m, i=i: m.global_shuffle(
-                seed, folder=folder, workers=(count, i), timeout=timeout
+                seed,
+                folder=folder,
+                workers=(count, i),
+                timeout=timeout,
+                **options,
             )
             for i, m in enumerate(memories)
         ]
@@ -101,7 +105,8 @@ def test_the_order_is_that_of_one_memory_with_all_samples(tmp_path, sizes):
     assert not [name for name in left if name.endswith(".samples")]
 
 
-def test_samples_go_in_pieces_of_1024(tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [1, 7, 1024, 65536])
+def test_samples_go_in_pieces(tmp_path, monkeypatch, size):
     sizes = []
     encode = gen_ops.lodestar_record_memory_encode
 
@@ -110,11 +115,17 @@ def test_samples_go_in_pieces_of_1024(tmp_path, monkeypatch):
         return encode(memory=memory, samples=samples)
 
     monkeypatch.setattr(gen_ops, "lodestar_record_memory_encode", counted)
-    memories = [loaded(tmp_path, 0, 6000), loaded(tmp_path, 6000, 9000)]
-    shuffle(memories, tmp_path / "meet")
-    assert sum(sizes) == 9000
-    assert max(sizes) == 1024
-    assert len(sizes) <= 9000 // 1024 + 4
+    count = min(9000, 300 * size)
+    memories = [loaded(tmp_path, 0, count // 3)]
+    memories.append(loaded(tmp_path, count // 3, count))
+    alone = loaded(tmp_path, 0, count)
+    alone.global_shuffle(1)
+    found = shuffle(memories, tmp_path / "meet", send_batch_size=size)
+    assert found == [None, None]
+    assert sum(map(numbers, memories), []) == numbers(alone)
+    assert sum(sizes) == count
+    assert max(sizes) <= size
+    assert len(sizes) <= count // size + 4
 
 
 def test_the_order_depends_on_the_seed_alone(tmp_path):
@@ -353,6 +364,18 @@ def test_workers_must_agree(tmp_path):
     assert any(
         "worker 1 has seed 1, but worker 0 has 0" in str(e) for e in found
     )
+    found = together(
+        [
+            lambda m=m, i=i: m.global_shuffle(
+                folder=tmp_path / "sizes",
+                workers=(2, i),
+                send_batch_size=i + 1,
+            )
+            for i, m in enumerate(memories)
+        ]
+    )
+    message = "worker 1 has send_batch_size 2, but worker 0 has 1"
+    assert any(message in str(e) for e in found)
     check_unchanged(memories, (0, 20), (20, 40))
 
 
@@ -377,6 +400,14 @@ def test_a_folder_is_used_once(tmp_path):
         (
             {"workers": (2, 0), "timeout": "1"},
             "`timeout` must be greater than 0",
+        ),
+        (
+            {"workers": (2, 0), "send_batch_size": 0},
+            "`send_batch_size` must be an integer of at least 1, got 0",
+        ),
+        (
+            {"workers": (2, 0), "send_batch_size": 65537},
+            "`send_batch_size` must be at most 65536, got 65537",
         ),
     ],
     ids=str,

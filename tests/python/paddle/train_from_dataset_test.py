@@ -387,10 +387,41 @@ def test_debug_prints_ops_and_times(files, capsys):
     data = open_dataset(files, SPEC, BATCH)
     train_from_dataset(make_model(), data, threads=2, debug=True)
     out = capsys.readouterr().out
-    assert "Lodestar>EmbeddingCollectionLookup" in out
+    (count,) = re.findall(r"^the step has (\d+) ops:$", out, re.M)
+    lines = re.findall(r"^ +(\d+) ( *)(\S+) \S+$", out, re.M)
+    assert [int(number) for number, _, _ in lines] == [
+        *range(1, int(count) + 1)
+    ]
+    types = [kind for _, _, kind in lines]
+    wanted = [
+        "IteratorGetNext",
+        "Lodestar>EmbeddingCollectionLookup",
+        "MatMul",
+        "Sigmoid",
+        "Lodestar>EmbeddingCollectionGradient",
+        "Lodestar>EmbeddingApplyAll",
+    ]
+    at = [types.index(kind) for kind in wanted]
+    assert at == sorted(at)
     for part in ("read", "forward", "gradient", "update"):
         assert f"{part} " in out
     assert "ms per step" in out
+
+
+def test_debug_lists_called_functions_below_their_calls(files, capsys):
+    class Branch(keras.layers.Layer):
+        def call(self, x):
+            return tf.cond(x[0, 0] > 0, lambda: tf.sin(x), lambda: tf.cos(x))
+
+    data = open_dataset(files, SPEC, BATCH)
+    model = make_model(layers=[Branch()])
+    train_from_dataset(model, data, threads=1, debug=True)
+    out = capsys.readouterr().out
+    assert re.search(
+        r"\n +\d+ (If|StatelessIf) .*\n( +\d+   .*\n)* +\d+   Cos .*\n"
+        r"( +\d+   .*\n)* +\d+   Sin ",
+        out,
+    )
 
 
 def test_a_model_is_freed_with_its_step(files):

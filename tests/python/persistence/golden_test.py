@@ -137,14 +137,16 @@ def test_salts_and_fingerprints():
 
 
 @pytest.mark.parametrize(
-    "seed, strings, integers",
+    "hasher, key, strings, integers",
     [
         (
+            "fast",
             None,
             [34397263, 285140604, 835565196],
             [208774112, 151076430, 252572735, 913062319],
         ),
         (
+            "strong",
             (1, 2),
             [107117435, 498715014, 682238598],
             [822284092, 254822660, 828363823, 793419826],
@@ -152,15 +154,16 @@ def test_salts_and_fingerprints():
     ],
     ids=["fast", "strong"],
 )
-def test_buckets(seed, strings, integers):
+def test_buckets(hasher, key, strings, integers):
     for keys, want in (
         (["", "ada", "a longer key than one word"], strings),
         ([-(2**63), -1, 0, 2**63 - 1], integers),
     ):
-        table = lodestar.lookup.IdTable(
-            [],
-            num_oov_buckets=10**9,
-            seed=seed,
+        table = lodestar.lookup.IdTableWithHashBuckets(
+            None,
+            10**9,
+            hasher=hasher,
+            hasher_key=key,
             key_dtype=tf.string if isinstance(keys[0], str) else tf.int64,
         )
         np.testing.assert_array_equal(table.lookup(tf.constant(keys)), want)

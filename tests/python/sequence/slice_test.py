@@ -123,8 +123,8 @@ def test_gradient_of_a_large_batch(rng):
         (
             [0, 0, 3],
             [1, 0, 2],
-            r"`length\[2\]` is 2 from `offset\[2\]`=3, but sequence 2 has 4 "
-            "rows",
+            r"`length\[2\]` is 2 from `offset\[2\]`=3, but sequence 2 has "
+            "length 4",
         ),
         ([0, 1, 0], [1, 0, 2], r"`length\[1\]` is 0 from `offset\[1\]`=1"),
         ([0, 0, 2**62], [0, 0, 2**62], r"`length\[2\]` is 4611686018427387904"),

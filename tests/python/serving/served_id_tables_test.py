@@ -1,5 +1,6 @@
 """Tests of id tables from snapshots, and of errors when they do not match."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -26,14 +27,17 @@ class Version:
 
 
 @pytest.fixture
-def read(monkeypatch):
-    """Reads `arrays` as the saved content of a served table of words."""
+def read(monkeypatch, request):
+    """Reads `arrays` as the saved content of a served table of words.
+
+    A test's parameter tells whether the first word is a mask token.
+    """
+    mask_token = getattr(request, "param", False)
     table = lodestar.lookup.IdTable(["x", "yy"])
     loaded = tf.Module()
     loaded.id_tables = {"words": table}
-    served = ServedIdTables(
-        loaded, {"id_tables": [{"key": "words", "key_dtype": "string"}]}
-    )
+    entry = {"key": "words", "key_dtype": "string", "mask_token": mask_token}
+    served = ServedIdTables(loaded, {"id_tables": [entry]})
 
     def read(arrays, name="words"):
         named = {f"{name}/{part}": array for part, array in arrays.items()}
@@ -102,16 +106,65 @@ def test_keys_of_another_type(read):
         read({"keys": np.array([1, 2], np.int32), "ids": np.array([5, 6])})
 
 
-def test_the_vocabulary_of_an_id_lookup_is_compared(read):
-    def vocabulary(text, lengths):
-        return {
+@pytest.mark.parametrize("read", [False, True], indirect=True)
+def test_the_vocabulary_of_an_id_lookup_is_compared(read, request):
+    has_mask_token = request.node.callspec.params["read"]
+    for text, lengths, equal in (
+        (b"xyy", [1, 2], not has_mask_token),
+        (b"yy", [2], has_mask_token),
+        (b"yyx", [2, 1], False),
+        (b"x", [1], False),
+        (b"xyyz", [1, 2, 1], False),
+    ):
+        arrays = {
             "vocabulary": np.frombuffer(text, np.uint8),
             "lengths": np.array(lengths),
         }
-
-    assert read(vocabulary(b"xyy", [1, 2])) == []
-    # As if `x` were a mask token, which has the id 0.
-    assert read(vocabulary(b"yy", [2])) == []
-    for text, lengths in ((b"yyx", [2, 1]), (b"x", [1]), (b"xyyz", [1, 2, 1])):
+        if equal:
+            assert read(arrays) == []
+            continue
         with pytest.raises(SnapshotError, match="has another vocabulary"):
-            read(vocabulary(text, lengths))
+            read(arrays)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_oov_indices": 0},
+        {"mask_token": "m"},
+        {"mask_token": "m", "output_mode": "count"},
+        {"oov_ids": "last"},
+        {"oov_ids": "last", "mask_token": "m", "num_oov_indices": 2},
+    ],
+    ids=str,
+)
+def test_id_lookups_of_every_numbering_are_followed(tmp_path, options):
+    def model(vocabulary):
+        words = keras.Input((2,), dtype="string", name="words")
+        users = keras.Input((2,), dtype="int64", name="users")
+        lookup = lodestar.layers.IdLookup(vocabulary, name="ids", **options)
+        rows = lodestar.layers.DynamicEmbedding(2, name="rows")(users)
+        return keras.Model(
+            {"words": words, "users": users},
+            {"ids": lookup(words), "rows": rows},
+        )
+
+    served = model(["a", "b"])
+    lodestar.export.save(served, tmp_path / "model")
+    lodestar.snapshot.save(tmp_path / "snapshots", served)
+    live = lodestar.serving.LiveModel(
+        tmp_path / "model", tmp_path / "snapshots", None
+    )
+    assert live.version() == 1
+    words = tf.constant([["b", "a"]])
+    users = tf.constant([[1, 2]], tf.int64)
+    np.testing.assert_array_equal(
+        live({"words": words, "users": users})["ids"],
+        served.get_layer("ids")(words),
+    )
+    # Its first key missing, as if it were a mask token.
+    for vocabulary in (["b"], ["b", "a"]):
+        lodestar.snapshot.save(tmp_path / "snapshots", model(vocabulary))
+        assert not live.poll()
+        assert "another vocabulary" in live.stats()["last_error"]

@@ -1,8 +1,12 @@
 """Copies of versions on other file systems; ram:// is TensorFlow's in memory."""
 
+import gc
 import itertools
 import os
+import shutil
+import threading
 
+import copying_process
 import numpy as np
 import pytest
 import snapshot_tables as st
@@ -93,7 +97,7 @@ def test_a_copy_that_died_has_no_version(
     write, wrote = copying._write, []
 
     def dies(where, pieces):
-        if where.endswith("00000002/MANIFEST"):
+        if where.endswith("00000002/MANIFEST.partial"):
             raise KeyboardInterrupt
         wrote.append(where)
         write(where, pieces)
@@ -165,6 +169,166 @@ def test_errors(path, remote, table, tmp_path):
             snapshot.SnapshotError, match="already has another version 1"
         ):
             snapshot.copy(*pair)
+
+
+class Gate:
+    """Stops copies before they write a file, until it is opened."""
+
+    def __init__(self, monkeypatch):
+        self.reached, self.open = threading.Event(), threading.Event()
+        write = copying._write
+
+        def waits(where, pieces):
+            self.reached.set()
+            assert self.open.wait(60)
+            write(where, pieces)
+
+        monkeypatch.setattr(copying, "_write", waits)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    gate = Gate(monkeypatch)
+    yield gate
+    gate.open.set()
+
+
+def numbers_of(path):
+    return [info.version for info in snapshot.versions(path)]
+
+
+def test_training_goes_on_while_a_thread_copies(
+    path, remote, table, gate, tmp_path
+):
+    before = st.content(table)
+    pending = snapshot.copy(path, remote, blocking=False)
+    assert gate.reached.wait(60) and not pending.done()
+    with pytest.raises(TimeoutError, match="is not copied after 0.01 sec"):
+        pending.wait(0.01)
+    table.remove([60])
+    snapshot.save(path, table, delta=True, dense={"w": np.arange(3)})
+    # Versions that are being copied stay, others do not.
+    assert snapshot.compact(path).removed == (4,)
+    assert numbers_of(path) == [1, 2, 3, 5]
+    gate.open.set()
+    assert pending.wait().copied == (1, 2, 3)
+    assert pending.done()
+    back = str(tmp_path / "back")
+    snapshot.copy(remote, back)
+    assert restored(back) == (before, [1, 2, 3])
+    assert snapshot.compact(path).removed == (1, 2, 3)
+    assert numbers_of(path) == [5]
+
+
+def test_the_callback_keeps_what_is_copied(path, remote, table, gate):
+    pending = snapshot.copy(path, remote, version=2, blocking=False)
+    folder = SnapshotFolder(path)
+    snapshot.save(path, table, dense={"w": np.arange(3)})
+    with folder.lock():
+        assert folder.remove_unneeded(1) == [3]
+    gate.open.set()
+    assert pending.wait().version == 2
+    with folder.lock():
+        assert folder.remove_unneeded(1) == [2, 1]
+    snapshot.verify(path)
+
+
+def test_a_local_source_is_kept_for_a_local_copy(path, table, gate, tmp_path):
+    back = str(tmp_path / "back")
+    pending = snapshot.copy(path, back, blocking=False)
+    assert gate.reached.wait(60)
+    snapshot.save(path, table, dense={"w": np.arange(3)})
+    assert snapshot.compact(path).removed == ()
+    gate.open.set()
+    assert pending.wait().copied == (1, 2, 3)
+    snapshot.verify(back)
+
+
+def test_a_version_that_is_removed_before_it_is_kept(path, table, monkeypatch):
+    folder, chain, chosen = SnapshotFolder(path), SnapshotFolder.chain, []
+
+    def late(folder, version):
+        found = chain(folder, version)
+        chosen.append(version)
+        if version == 3 and len(chosen) == 1:
+            snapshot.save(path, table, dense={"w": np.arange(3)})
+            for number in (3, 2, 1):
+                folder.remove(number)
+        return found
+
+    monkeypatch.setattr(SnapshotFolder, "chain", late)
+    with folder.kept(None) as kept:
+        assert [manifest.version for manifest in kept] == [4]
+    with pytest.raises(snapshot.SnapshotError, match="has no version 3"):
+        with folder.kept(3):
+            pass
+
+
+def test_a_second_copy_is_refused(path, remote, table, gate, fork, tmp_path):
+    pending = snapshot.copy(path, remote, blocking=False)
+    message = "is copying versions from this folder. Wait for its end"
+    for blocking in (True, False):
+        with pytest.raises(snapshot.SnapshotError, match=message):
+            snapshot.copy(path, f"{remote}/2", blocking=blocking)
+    # Another process sees it as well, and the lock ends with the process.
+    other = fork(copying_process.copy, path, "ram://other")
+    assert message in other.read()
+    gate.open.set()
+    pending.wait()
+    assert snapshot.copy(path, f"{remote}/2").copied == (1, 2, 3)
+    gate.open.clear()
+    gate.reached.clear()
+    back = str(tmp_path / "back")
+    down = snapshot.copy(remote, back, blocking=False)
+    with pytest.raises(snapshot.SnapshotError, match="Only one writer"):
+        snapshot.copy(remote, back, blocking=False)
+    gate.open.set()
+    down.wait()
+
+
+def test_errors_of_a_thread_are_told(path, remote, table, monkeypatch):
+    with pytest.raises(snapshot.SnapshotError, match="no version 7"):
+        snapshot.copy(path, remote, 7, blocking=False)
+    with pytest.raises(
+        ValueError, match="`blocking`='no' is not a Python bool"
+    ):
+        snapshot.copy(path, remote, blocking="no")
+
+    def fails(where, pieces):
+        raise tf.errors.UnavailableError(None, None, "no connection")
+
+    monkeypatch.setattr(copying, "_write", fails)
+    pending = snapshot.copy(path, remote, blocking=False)
+    for _ in range(2):
+        with pytest.raises(tf.errors.UnavailableError, match="no connection"):
+            pending.wait()
+    with pytest.warns(RuntimeWarning, match="not copied, and nobody .*no conn"):
+        snapshot.copy(path, remote, blocking=False)._thread.join()
+        gc.collect()
+
+
+def test_a_process_that_is_killed_leaves_whole_versions(
+    path, table, tmp_path, fork
+):
+    remote = f"file://{tmp_path}/remote"
+    seen = set()
+    # It dies before it writes a file, or halfway.
+    for count in itertools.count():
+        shutil.rmtree(tmp_path / "remote", ignore_errors=True)
+        process = fork(copying_process.die, path, remote, count)
+        process.wait()
+        there = copying._Remote(remote).versions()
+        seen.add(len(there))
+        back = tmp_path / "back"
+        shutil.rmtree(back, ignore_errors=True)
+        for version in there:
+            snapshot.copy(remote, back, version)
+            snapshot.verify(back)
+        if len(there) == 3:
+            break
+    assert seen == {0, 1, 2, 3}
+    # The next copy continues, also in the same source.
+    assert snapshot.copy(path, remote) == CopyReport(3, (), 0)
 
 
 def test_command(path, remote, table, capsys):

@@ -53,8 +53,12 @@ def test_those_of_a_model_once_each():
 def test_those_of_a_module():
     module = tf.Module()
     module.parts = [lodestar.EmbeddingVariable(2, name="t")]
-    module.keys = lodestar.lookup.IdTable(["k"], num_oov_buckets=2, name="keys")
+    module.keys = lodestar.lookup.IdTableWithHashBuckets(
+        lodestar.lookup.IdTable(["k"], name="keys"), 2
+    )
     assert names(module) == (["t"], ["keys"])
+    assert names(module.keys) == ([], ["keys"])
+    assert names({"k": module.keys}) == ([], ["k"])
 
 
 def test_tables_of_the_optimizer_are_separate():

@@ -104,23 +104,23 @@ uint64_t MurmurHash64A(uint64_t seed, std::string_view bytes) {
 Status BucketHash::Create(const std::string& name, Span<const int64_t> key,
                           BucketHash* out) {
   BucketHash hash;
-  if (name == "stronghash") {
+  if (name == "strong") {
     if (key.size() != 2) {
       return InvalidArgument(
-          "the hasher 'stronghash' requires a key of two words, got ",
-          key.size(), ".");
+          "the hasher 'strong' requires a key of two words, got ", key.size(),
+          ".");
     }
     hash.decimal_ = {DecimalHash::Kind::kStrong, static_cast<uint64_t>(key[0]),
                      static_cast<uint64_t>(key[1])};
-  } else if (name == "fasthash" || name == "legacy") {
+  } else if (name == "fast" || name == "legacy") {
     if (!key.empty()) {
       return InvalidArgument("the hasher '", name, "' takes no key, got ",
                              key.size(), " words.");
     }
     if (name == "legacy") hash.decimal_.kind = DecimalHash::Kind::kLegacy;
   } else {
-    return InvalidArgument(
-        "the hasher must be fasthash, stronghash or legacy, got '", name, "'.");
+    return InvalidArgument("the hasher must be fast, strong or legacy, got '",
+                           name, "'.");
   }
   *out = hash;
   return Status();

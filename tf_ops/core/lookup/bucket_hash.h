@@ -46,7 +46,7 @@ class Remainder {
 
 class BucketHash {
  public:
-  // name: fasthash, stronghash (key: two words) or legacy. Returns
+  // name: fast, strong (key: two words) or legacy. Returns
   // InvalidArgument for another name or a key that does not match it.
   static Status Create(const std::string& name, Span<const int64_t> key,
                        BucketHash* out);

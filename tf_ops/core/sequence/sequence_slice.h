@@ -43,7 +43,7 @@ inline Status SequenceSliceSplits(Span<const int64_t> splits,
     if (offset[b] > rows || length[b] > rows - offset[b]) {
       return InvalidArgument("`length[", b, "]` is ", length[b],
                              " from `offset[", b, "]`=", offset[b],
-                             ", but sequence ", b, " has ", rows, " rows.");
+                             ", but sequence ", b, " has length ", rows, ".");
     }
     sliced[b + 1] = sliced[b] + length[b];
   }

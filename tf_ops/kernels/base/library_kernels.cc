@@ -2,16 +2,15 @@
 
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/base/version.h"
 
 namespace lodestar {
 namespace {
 
-// Must equal the version in python/lodestar/version.py.
-constexpr char kVersion[] = "0.1.0";
-
 absl::Status RunLibraryVersion(OpKernelContext* ctx) {
   return OutputScalar(
-      ctx, 0, std::string(kVersion) + " for TensorFlow " LODESTAR_TF_VERSION);
+      ctx, 0,
+      std::string(LODESTAR_VERSION " for TensorFlow " LODESTAR_TF_VERSION));
 }
 
 LODESTAR_REGISTER_FUNCTION(LibraryVersion);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/records/instant_format.h"
 #include "tf_ops/core/records/multislot_format.h"
 #include "tf_ops/core/records/norm_format.h"
 #include "tf_ops/core/records/raw_format.h"
@@ -31,6 +32,29 @@ class MultiSlotDatasetOp : public RecordDatasetOp {
 
  private:
   const LineFields fields_;
+};
+
+class InstantDatasetOp : public RecordDatasetOp {
+ public:
+  explicit InstantDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("batch_sizes", &batch_sizes_));
+  }
+
+ protected:
+  absl::Status MakeFormat(
+      std::vector<ColumnSpec> specs,
+      std::unique_ptr<RecordFormat>* format) const override {
+    if (batch_sizes_.size() != specs.size()) {
+      return absl::InvalidArgumentError(
+          StrCat("`batch_sizes` must have ", specs.size(),
+                 " values, one per slot, got ", batch_sizes_.size(), "."));
+    }
+    *format = std::make_unique<InstantFormat>(std::move(specs), batch_sizes_);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<bool> batch_sizes_;
 };
 
 // Returns the enum value of a string attribute; its values are listed in ops/.
@@ -122,6 +146,7 @@ class RawDatasetOp : public RecordDatasetOp {
   RawOptions options_;
 };
 
+LODESTAR_REGISTER(InstantDataset);
 LODESTAR_REGISTER(MultiSlotDataset);
 LODESTAR_REGISTER(NormDataset);
 LODESTAR_REGISTER(RawDataset);

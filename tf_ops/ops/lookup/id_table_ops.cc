@@ -40,7 +40,7 @@ LODESTAR_OP("IdTableFindOrHash")
     .Outputs("values: int64")
     .Attrs("Tin: " LODESTAR_KEY_TYPES, "num_oov_buckets: int >= 1",
            "first_bucket: int >= -1 = -1",
-           "hasher: {'fasthash', 'stronghash', 'legacy'} = 'fasthash'",
+           "hasher: {'fast', 'strong', 'legacy'} = 'fast'",
            "hasher_key: list(int) >= 0 = []")
     .Stateful(Shapes("[], [...k] -> [...k]"))
     .Doc(R"doc(
@@ -50,8 +50,8 @@ keys: Any shape.
 values: keys.shape; first_bucket + hash(key) % num_oov_buckets for a missing
   key. An integer key is hashed as its decimal string.
 first_bucket: The id of the first bucket; -1 for the table's size.
-hasher: TensorFlow's to_hash_bucket_fast, _strong or to_hash_bucket.
-hasher_key: Two words for 'stronghash', else empty.
+hasher: tf.strings.to_hash_bucket_fast, _strong or to_hash_bucket.
+hasher_key: Two words for 'strong', else empty.
 FAILED_PRECONDITION before the first import into the table.
 INVALID_ARGUMENT if keys are not of the table's key_dtype.
 )doc");

@@ -47,6 +47,22 @@ namespace lodestar {
              "skip_log: string = ''", "output_types: list(type) >= 1",         \
              "output_shapes: list(shape) >= 1")
 
+LODESTAR_RECORD_DATASET(LODESTAR_OP("InstantDataset"))
+    .Attrs("batch_sizes: list(bool) >= 1")
+    .Stateful(ScalarOutputs({1, 0, 0, 0, 0, 0, 0}))
+    .Doc(R"doc(
+Reads binary files of Paddle's FileInstantDataset as a dataset of batches.
+
+Each feature slot has 1 to 65535 values and batch sizes.
+
+batch_sizes: Whether the values of a slot follow a batch size, which is ignored.
+
+INVALID_ARGUMENT "path: record r at byte b: ..." if a record does not match the
+slots or is truncated; INVALID_ARGUMENT if a file is empty; NOT_FOUND if it is
+missing. Samples before a bad record are returned first, in full batches; then
+the dataset ends.
+)doc");
+
 LODESTAR_RECORD_DATASET(LODESTAR_OP("MultiSlotDataset"))
     .Attrs("pipe_command: list(string) = []",
            "line_fields: list({'ins_id', 'content', 'logkey'}) = []")

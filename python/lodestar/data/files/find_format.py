@@ -74,7 +74,7 @@ def find_format(path: str) -> str:
     if _is_example(head):
         return "tfrecord"
     by_name = format_of_name(path)
-    if by_name == "raw":
+    if by_name in ("raw", "instant"):  # These files have no signature.
         return by_name
     if _is_json(path, head, by_name):
         return "jsonl"

@@ -20,6 +20,8 @@ from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
 from lodestar.hugectr.raw_writer import RawWriter
+from lodestar.paddle.instant_dataset import InstantDataset
+from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
 
@@ -59,7 +61,7 @@ class Format:
 _RAW = ("layout", "key_type", "nnz_per_slot")
 _TEXT = (*INFERRED, *TEXT_OPTIONS)
 
-FORMATS = {
+FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
         Format(
@@ -71,6 +73,13 @@ FORMATS = {
                 *("mode", "pipe_command"),
                 *("ins_id", "parse_content", "parse_logkey"),
             ),
+        ),
+        Format(
+            "instant",
+            (".instant",),
+            InstantWriter,
+            dataset=InstantDataset,
+            writes=("batch_size",),
         ),
         Format(
             "norm",
@@ -98,12 +107,6 @@ FORMATS = {
             listed=True,
         ),
         Format(
-            "arrow",
-            (".arrow", ".feather", ".ipc"),
-            _no_writer,
-            reads=INFERRED,
-        ),
-        Format(
             "tfrecord",
             (".tfrecord", ".tfrecords"),
             ExampleWriter,
@@ -122,6 +125,12 @@ FORMATS = {
             functools.partial(CsvWriter, delimiter="\t"),
             reads=_TEXT,
             writes=("delimiter",),
+        ),
+        Format(
+            "arrow",
+            (".arrow", ".feather", ".ipc"),
+            _no_writer,
+            reads=INFERRED,
         ),
         Format(
             "jsonl",

@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from lodestar._checks import is_number
 from lodestar._reprs import short_repr
@@ -12,14 +12,41 @@ from lodestar._reprs import short_repr
 _MAX_VALUES = 2**31 - 1
 _MAX_DEPTH = 2
 _MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
-KINDS = ("label", "sample_weight", "dense", "sparse", "one_hot")
+Kind: TypeAlias = Literal[
+    "label", "sample_weight", "dense", "sparse", "one_hot"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 # Kinds that are not features.
 TARGETS = ("label", "sample_weight")
-DTYPES = ("uint64", "float")
-ENCODINGS = ("int", "hash", "hex")
-UNITS = ("s", "ms", "us", "ns", "D")
+Dtype: TypeAlias = Literal["uint64", "float"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+Encoding: TypeAlias = Literal["int", "hash", "hex"]
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns", "D"]
+UNITS: tuple[TimeUnit, ...] = get_args(TimeUnit)
 JSON = "json"
 ERROR = "error"
+
+
+class ColumnArguments(TypedDict, total=False):
+    """Attributes of a Column that all its class methods take."""
+
+    wide: bool
+    binary: bool
+    used: bool
+    weights_of: str | None
+    rounded: bool
+    encoding: Encoding
+    hash_as: str | None
+    strings_only: bool
+    fill_value: float | str | None
+    separator: str | None
+    unit: TimeUnit | None
+    positive: str | Iterable[str]
+    negative: str | Iterable[str]
+    optional: bool
+    depth: int
+    why: str
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -77,8 +104,8 @@ class Column:
     """
 
     name: str
-    kind: str
-    dtype: str = "uint64"
+    kind: Kind
+    dtype: Dtype = "uint64"
     shape: tuple[int, ...] = ()
     size: int = 0
     wide: bool = False
@@ -86,12 +113,12 @@ class Column:
     used: bool = True
     weights_of: str | None = None
     rounded: bool = False
-    encoding: str = "int"
+    encoding: Encoding = "int"
     hash_as: str | None = None
     strings_only: bool = False
     fill_value: float | str | None = None
     separator: str | None = None
-    unit: str | None = None
+    unit: TimeUnit | None = None
     positive: tuple[str, ...] = ()
     negative: tuple[str, ...] = ()
     optional: bool = False
@@ -288,8 +315,18 @@ class Column:
         raise self._error(f"`fill_value` must be {allowed}, got {fill!r}.")
 
     @classmethod
+    def _make(
+        cls, name: str, kind: Kind, options: Mapping[str, Any], **others: Any
+    ) -> "Column":
+        return cls(name, kind, **others, **options)
+
+    @classmethod
     def label(
-        cls, name: str, *, dtype: str | None = None, **options: Any
+        cls,
+        name: str,
+        *,
+        dtype: Dtype | None = None,
+        **options: Unpack[ColumnArguments],
     ) -> "Column":
         """Returns a label: one value per example, 0 or 1 unless `binary=False`.
 
@@ -300,17 +337,19 @@ class Column:
         """
         if dtype is None:
             dtype = "float" if options.get("optional") else "uint64"
-        return cls(name, "label", dtype=dtype, **options)
+        return cls._make(name, "label", options, dtype=dtype)
 
     @classmethod
-    def sample_weight(cls, name: str, **options: Any) -> "Column":
+    def sample_weight(
+        cls, name: str, **options: Unpack[ColumnArguments]
+    ) -> "Column":
         """Returns a column of the weight of each example in the loss.
 
         Args:
             name: Name of the column.
             **options: Other attributes of a `Column`.
         """
-        return cls(name, "sample_weight", dtype="float", **options)
+        return cls._make(name, "sample_weight", options, dtype="float")
 
     @classmethod
     def dense(
@@ -318,8 +357,8 @@ class Column:
         name: str,
         shape: Iterable[int] = (1,),
         *,
-        dtype: str = "float",
-        **options: Any,
+        dtype: Dtype = "float",
+        **options: Unpack[ColumnArguments],
     ) -> "Column":
         """Returns a column of numbers with a fixed shape per example.
 
@@ -331,11 +370,15 @@ class Column:
         """
         if isinstance(shape, Iterable):  # others are refused with a message
             shape = tuple(shape)
-        return cls(name, "dense", dtype=dtype, shape=shape, **options)
+        return cls._make(name, "dense", options, dtype=dtype, shape=shape)
 
     @classmethod
     def sparse(
-        cls, name: str, *, dtype: str = "uint64", **options: Any
+        cls,
+        name: str,
+        *,
+        dtype: Dtype = "uint64",
+        **options: Unpack[ColumnArguments],
     ) -> "Column":
         """Returns a column of ids with any number of values per example.
 
@@ -347,10 +390,12 @@ class Column:
             dtype: `"uint64"` or `"float"`.
             **options: Other attributes of a `Column`.
         """
-        return cls(name, "sparse", dtype=dtype, **options)
+        return cls._make(name, "sparse", options, dtype=dtype)
 
     @classmethod
-    def one_hot(cls, name: str, size: int, **options: Any) -> "Column":
+    def one_hot(
+        cls, name: str, size: int, **options: Unpack[ColumnArguments]
+    ) -> "Column":
         """Returns a column of one id per example, read as a one-hot vector.
 
         Args:
@@ -358,7 +403,7 @@ class Column:
             size: Number of ids; the ids are 0 to `size - 1`.
             **options: Other attributes of a `Column`.
         """
-        return cls(name, "one_hot", size=size, **options)
+        return cls._make(name, "one_hot", options, size=size)
 
     @property
     def num_values(self) -> int | None:

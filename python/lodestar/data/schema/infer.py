@@ -18,7 +18,7 @@ from lodestar.data.schema.arrow_types import (
     is_time,
     without_views,
 )
-from lodestar.data.schema.column import JSON, Column
+from lodestar.data.schema.column import JSON, Column, Kind
 from lodestar.data.schema.domain import to_float32
 from lodestar.data.schema.json_text import json_texts, parse_json
 from lodestar.data.schema.schema import NA_VALUES, Schema
@@ -45,7 +45,7 @@ _SHOWN = 3
 class _Guess(NamedTuple):
     """An inferred kind, the reason, and `Column` options."""
 
-    kind: str
+    kind: Kind
     why: str
     options: Mapping[str, Any] = {}
 

@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from lodestar import _text_proto as text_proto
-from lodestar.data.schema.column import Column
+from lodestar.data.schema.column import Column, Dtype
 
 SUFFIX = ".pbtxt"
 
@@ -135,7 +135,7 @@ def _column(feature: Any, weights_of: str | None) -> Column:
     if feature.type == _STRUCT:
         raise ValueError("features of the type STRUCT cannot be read.")
     is_list, shape = _form(feature, tags)
-    dtype = "uint64" if feature.type == _INT else "float"
+    dtype: Dtype = "uint64" if feature.type == _INT else "float"
     if tags & _LABEL_TAGS:
         if is_list or feature.type == _BYTES:
             raise ValueError(

@@ -1,13 +1,13 @@
 """Schemas stored with Keras models and SavedModels."""
 
 import os
-from typing import Any
+from typing import Any, TypeGuard
 
 import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._typing import StrPath
+from lodestar._typing import Model, StrPath
 from lodestar.data.schema.keras_inputs import ColumnInput, schema_class
 
 # Path in a SavedModel folder. TensorFlow does not touch assets.extra, and it
@@ -32,7 +32,7 @@ def schema_or_none(model: Any) -> Any:
     return _find(model)
 
 
-def is_model(x: Any) -> bool:
+def is_model(x: Any) -> TypeGuard[Model]:
     """Returns whether `x` is a Keras model or a loaded SavedModel."""
     return isinstance(x, keras.Model) or hasattr(x, "schema_yaml")
 

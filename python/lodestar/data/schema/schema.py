@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import keras
 import yaml
@@ -12,9 +12,9 @@ from lodestar import _strict_yaml as strict_yaml
 from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
-from lodestar._typing import StrPath
+from lodestar._typing import Model, StrPath
 from lodestar.data.schema import merlin_schema, sections
-from lodestar.data.schema.column import Column
+from lodestar.data.schema.column import Column, Dtype, Kind
 
 # Strings that mean "missing" in every source: the defaults of pandas.read_csv,
 # and markers of Hive, the UCI repository and others.
@@ -183,7 +183,7 @@ class Schema:
         whys = [why.removesuffix(f" ({source}") for why in whys]
         return whys, source.removesuffix(")")
 
-    def names(self, kind: str | None = None) -> list[str]:
+    def names(self, kind: Kind | None = None) -> list[str]:
         """Returns the names of the columns of one kind, or of all, in order."""
         return [c.name for c in self._columns if kind in (None, c.kind)]
 
@@ -374,7 +374,7 @@ class Schema:
         return example_features.features_of_schema(self)
 
     @classmethod
-    def of(cls, model: Any) -> "Schema":
+    def of(cls, model: Model) -> "Schema":
         """Returns the schema of a model.
 
         Args:
@@ -516,7 +516,7 @@ def _is_printable(content: Any) -> bool:
     return not isinstance(content, str) or content.isprintable()
 
 
-SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column] | keras.Model
+SchemaLike: TypeAlias = Schema | StrPath | Iterable[Column] | Model
 
 
 def as_schema(
@@ -551,12 +551,12 @@ def as_schema(
             "SavedModel, a list of Columns or a Keras model, got "
             f"{schema!r}."
         )
-    return Schema(cast(Iterable[Column], schema))
+    return Schema(schema)
 
 
 def label_columns(
     labels: str | Column | Iterable[str | Column],
-    dtypes: Mapping[str, str] | None = None,
+    dtypes: Mapping[str, Dtype] | None = None,
 ) -> list[Column]:
     """Returns label columns; names become binary labels with these dtypes."""
     if isinstance(labels, (str, Column)):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lodestar._checks import did_you_mean
-from lodestar.data.schema.column import Column
+from lodestar.data.schema.column import Column, Kind
 
 _SECTIONS = (
     "label",
@@ -39,7 +39,7 @@ _LABELS = {
 }
 # For each kind: the key that a plain value sets, its default in a list of
 # names, and the other allowed keys.
-_FORMS: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+_FORMS: dict[Kind, tuple[str, Any, tuple[str, ...]]] = {
     "label": (
         "type",
         "binary",
@@ -170,7 +170,7 @@ def sections(columns: Sequence[Column]) -> dict[str, Any]:
     return content
 
 
-def _attributes(kind: str, name: str, value: Any) -> dict[str, Any]:
+def _attributes(kind: Kind, name: str, value: Any) -> dict[str, Any]:
     """Returns the column attributes in an entry of a section."""
     key, default, others = _FORMS[kind]
     attributes = {key: value}
@@ -310,7 +310,7 @@ def _inverse(weights: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _entries(
-    content: Mapping[str, Any], section: str
+    content: Mapping[str, Any], section: Kind
 ) -> Iterable[tuple[Any, Any]]:
     """Returns the (name, value) pairs of a list of names or a mapping."""
     found = content.get(section, [])

@@ -1,10 +1,12 @@
 """Maps keys to positions with plain TensorFlow ops."""
 
+from typing import Literal, TypeAlias
+
 import tensorflow as tf
 
 from lodestar._resource import SharedResource
 
-INDEXES = ("hash", "sorted")
+Index: TypeAlias = Literal["hash", "sorted"]
 
 
 class _HashTable(SharedResource):

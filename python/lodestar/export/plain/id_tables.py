@@ -51,6 +51,7 @@ class PlainIdTables:
         return {
             id_table_ops.find: self._find,
             id_table_ops.find_or_hash: self._find_or_hash,
+            id_table_ops.size: self._size,
         }
 
     def _of(self, handle: tf.Tensor) -> _Table:
@@ -61,6 +62,9 @@ class PlainIdTables:
             "The model reads an id table that is not an attribute of a layer. "
             "Make it one, so that it is saved with the model."
         )
+
+    def _size(self, handle: tf.Tensor) -> tf.Tensor:
+        return tf.constant(self._of(handle).size, tf.int64)
 
     def _find(self, handle: tf.Tensor, keys: Any, default_value: Any) -> Any:
         table = self._of(handle)
@@ -88,14 +92,12 @@ class PlainIdTables:
             text = flat
             if flat.dtype != tf.string:
                 text = tf.strings.as_string(flat)
-            if hasher == "stronghash":
+            if hasher == "strong":
                 bucket = tf.strings.to_hash_bucket_strong(
                     text, num_oov_buckets, hasher_key
                 )
             elif hasher == "legacy":
-                bucket = tf.raw_ops.StringToHashBucket(
-                    string_tensor=text, num_buckets=num_oov_buckets
-                )
+                bucket = tf.strings.to_hash_bucket(text, num_oov_buckets)
             else:
                 bucket = tf.strings.to_hash_bucket_fast(text, num_oov_buckets)
             return table.find(flat, bucket + first_bucket)
