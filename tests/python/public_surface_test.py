@@ -29,8 +29,6 @@ _OPEN = {
     "lodestar.data.DataError": "an exception",
     "lodestar.snapshot.SnapshotError": "an exception",
     "lodestar.snapshot.CorruptSnapshotError": "an exception",
-    # The table of ids is made by a metaclass.
-    "lodestar.lookup.IdTable": "a class of TensorFlow",
 }
 # Public attributes of instances that belong to Keras or TensorFlow.
 _FOREIGN = (
