@@ -16,7 +16,7 @@ class SaveInterval:
     ...     data = open_dataset(f"log/{day}/*.txt", schema)
     ...     metrics = lodestar.paddle.train_from_dataset(model, data)
     ...     if interval.due():
-    ...         interval.saved(lodestar.snapshot.save("snapshots", model).seconds)
+    ...         interval.saved(lodestar.snapshot.save(model, "snapshots").seconds)
 
     `lodestar.callbacks.Snapshot(every_n_steps="auto")` does the same between steps.
 

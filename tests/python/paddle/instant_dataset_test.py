@@ -170,7 +170,7 @@ def test_random_samples_of_many_files(tmp_path):
             at += 1
     assert at == 1500
 
-    shuffled = read(files, slots, 128, shuffle_rows=300, seed=1)
+    shuffled = read(files, slots, 128, shuffle=300, seed=1)
     found = [v for x, _ in shuffled for v in number_of(x)]
     assert found != wanted and sorted(found) == sorted(wanted)
     parts = [

@@ -152,7 +152,7 @@ def test_id_lookups_of_every_numbering_are_followed(tmp_path, options):
 
     served = model(["a", "b"])
     lodestar.export.save(served, tmp_path / "model")
-    lodestar.snapshot.save(tmp_path / "snapshots", served)
+    lodestar.snapshot.save(served, tmp_path / "snapshots")
     live = lodestar.serving.LiveModel(
         tmp_path / "model", tmp_path / "snapshots", None
     )
@@ -165,6 +165,6 @@ def test_id_lookups_of_every_numbering_are_followed(tmp_path, options):
     )
     # Its first key missing, as if it were a mask token.
     for vocabulary in (["b"], ["b", "a"]):
-        lodestar.snapshot.save(tmp_path / "snapshots", model(vocabulary))
+        lodestar.snapshot.save(model(vocabulary), tmp_path / "snapshots")
         assert not live.poll()
         assert "another vocabulary" in live.stats()["last_error"]

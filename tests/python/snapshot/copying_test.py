@@ -206,7 +206,7 @@ def test_training_goes_on_while_a_thread_copies(
     with pytest.raises(TimeoutError, match="is not copied after 0.01 sec"):
         pending.wait(0.01)
     table.remove([60])
-    snapshot.save(path, table, delta=True, dense={"w": np.arange(3)})
+    snapshot.save(table, path, delta=True, dense={"w": np.arange(3)})
     # Versions that are being copied stay, others do not.
     assert snapshot.compact(path).removed == (4,)
     assert numbers_of(path) == [1, 2, 3, 5]
@@ -223,7 +223,7 @@ def test_training_goes_on_while_a_thread_copies(
 def test_the_callback_keeps_what_is_copied(path, remote, table, gate):
     pending = snapshot.copy(path, remote, version=2, blocking=False)
     folder = SnapshotFolder(path)
-    snapshot.save(path, table, dense={"w": np.arange(3)})
+    snapshot.save(table, path, dense={"w": np.arange(3)})
     with folder.lock():
         assert folder.remove_unneeded(1) == [3]
     gate.open.set()
@@ -237,7 +237,7 @@ def test_a_local_source_is_kept_for_a_local_copy(path, table, gate, tmp_path):
     back = str(tmp_path / "back")
     pending = snapshot.copy(path, back, blocking=False)
     assert gate.reached.wait(60)
-    snapshot.save(path, table, dense={"w": np.arange(3)})
+    snapshot.save(table, path, dense={"w": np.arange(3)})
     assert snapshot.compact(path).removed == ()
     gate.open.set()
     assert pending.wait().copied == (1, 2, 3)
@@ -251,7 +251,7 @@ def test_a_version_that_is_removed_before_it_is_kept(path, table, monkeypatch):
         found = chain(folder, version)
         chosen.append(version)
         if version == 3 and len(chosen) == 1:
-            snapshot.save(path, table, dense={"w": np.arange(3)})
+            snapshot.save(table, path, dense={"w": np.arange(3)})
             for number in (3, 2, 1):
                 folder.remove(number)
         return found
