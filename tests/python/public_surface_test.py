@@ -222,7 +222,9 @@ def test_the_repr_of_a_schedule():
     [
         ("maen", ("sum", "mean"), " Did you mean 'mean'?"),
         ("ADAMM", ("Adam", "SGD"), " Did you mean 'Adam'?"),
+        ("init", ("name", "initializer"), " Did you mean 'initializer'?"),
         ("xyz", ("sum", "mean"), ""),
+        ("nothing", ("encoding",), ""),
         (3, ("sum",), ""),
         ("a", (), ""),
     ],
