@@ -1,4 +1,4 @@
-"""Errors about unknown and surplus arguments that say what is allowed."""
+"""Errors for unknown and surplus arguments, which list the valid ones."""
 
 import functools
 import inspect

@@ -48,7 +48,10 @@ def did_you_mean(value: Any, known: Iterable[Any]) -> str:
     if not isinstance(value, str):
         return ""
     by_lower = {name.lower(): name for name in known if isinstance(name, str)}
-    close = difflib.get_close_matches(value.lower(), by_lower, n=1)
+    short = value.lower()
+    close = difflib.get_close_matches(short, by_lower, n=1, cutoff=0.7) or [
+        name for name in by_lower if len(short) > 3 and short in name
+    ]
     return f" Did you mean {by_lower[close[0]]!r}?" if close else ""
 
 

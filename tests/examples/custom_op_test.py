@@ -37,7 +37,7 @@ def score_ids(library):
 def _table(**options):
     table = lodestar.EmbeddingVariable(3, name="users", **options)
     rows = np.arange(30).reshape(10, 3)
-    table.insert_or_assign(np.arange(10), tf.cast(rows, table.row_dtype))
+    table.insert_or_assign(np.arange(10), tf.cast(rows, table.dtype))
     return table, rows
 
 

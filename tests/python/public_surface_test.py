@@ -29,8 +29,6 @@ _OPEN = {
     "lodestar.data.DataError": "an exception",
     "lodestar.snapshot.SnapshotError": "an exception",
     "lodestar.snapshot.CorruptSnapshotError": "an exception",
-    # The table of ids is made by a metaclass.
-    "lodestar.lookup.IdTable": "a class of TensorFlow",
 }
 # Public attributes of instances that belong to Keras or TensorFlow.
 _FOREIGN = (
@@ -224,7 +222,9 @@ def test_the_repr_of_a_schedule():
     [
         ("maen", ("sum", "mean"), " Did you mean 'mean'?"),
         ("ADAMM", ("Adam", "SGD"), " Did you mean 'Adam'?"),
+        ("init", ("name", "initializer"), " Did you mean 'initializer'?"),
         ("xyz", ("sum", "mean"), ""),
+        ("nothing", ("encoding",), ""),
         (3, ("sum",), ""),
         ("a", (), ""),
     ],

@@ -8,6 +8,7 @@ import checkout
 
 # Modules and a folder that every folder may import, with their own imports.
 _BASE = {
+    "_arguments": ("_checks",),
     "_bases": (),
     "_checks": (),
     "_commands": ("_formats", "_startup", "version"),
@@ -24,6 +25,7 @@ _BASE = {
     "_op_wrappers": (),
     "_optional": (),
     "_private": ("_bases",),
+    "_reprs": (),
     "_resource": ("_library", "_private", "_servers"),
     "_servers": ("_library", "_private"),
     "_startup": (),

@@ -35,7 +35,7 @@ def _own_names(tree):
             yield node.asname or node.name
         elif isinstance(node, ast.Call):  # object.__setattr__(self, "_x", ...)
             if ast.unparse(node.func) == "object.__setattr__":
-                yield node.args[1].value
+                yield getattr(node.args[1], "value", None)
 
 
 def _internal(tree):

@@ -33,10 +33,10 @@ def _annotation(parameter: inspect.Parameter) -> Any:
 
 
 def _optimizer(cls: _Class) -> _Class:
-    """Registers a class, whose arguments are those of Keras's and `nonfinite`.
+    """Registers a class and adds `nonfinite` to the arguments of Keras.
 
-    They are those of the Keras that is installed. `**kwargs`, with which Keras
-    refuses every name, is left out.
+    The installed Keras decides on the other arguments. Its `**kwargs`, which accepts
+    no name, is omitted.
     """
     base: Any = cls.__bases__[1]
     signature = inspect.signature(base.__init__)

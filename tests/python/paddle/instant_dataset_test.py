@@ -277,7 +277,7 @@ def test_bad_records_are_skipped(tmp_path):
 def test_errors(tmp_path):
     with pytest.raises((OSError, tf.errors.NotFoundError), match="missing"):
         list(read(tmp_path / "missing"))
-    with pytest.raises(TypeError, match="no option `nothing`"):
+    with pytest.raises(TypeError, match="no argument `nothing`"):
         read(tmp_path / "a", nothing=1)
     with pytest.raises(ValueError, match="`split` is not an option of instant"):
         read(tmp_path / "a", split=0.1)
