@@ -32,7 +32,7 @@ std::vector<double> Time(const lodestar::TablePolicies& policies, int64_t rows,
   const int64_t before = rows / kBatch + 1;
   for (int64_t call = 0; call < before + kCalls; ++call) {
     for (int64_t i = 0; i < kBatch; ++i) ids[i] = call * kBatch + i;
-    store->SetStep(call);
+    lodestar::Require(store->SetStep(call));
     const double begin = lodestar::Seconds();
     lodestar::Require(
         store->FindOrInsert(ids, lodestar::kTraining, refs, nullptr));

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._resource import SavedState
-from lodestar.embedding import table_store
+from lodestar.embedding import policies, table_store
 from lodestar.embedding.dense_view import dense_view
+from lodestar.embedding.eviction import OnEvict, check_on_evict
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
@@ -181,7 +182,8 @@ class TableVariable(SavedState, _private.Variable):
     wrap_optimizer: Callable[[Any], Any]
     output_dim: int
     row_dtype: tf.DType
-    on_evict: Any
+    _eviction: tuple[policies.Eviction, ...]
+    _on_evict: OnEvict | None
 
     def __init__(self, name: str, optimizer: Any = None):
         if optimizer is not None:
@@ -196,12 +198,21 @@ class TableVariable(SavedState, _private.Variable):
         self._make_variable()
         self._finish()
 
+    @property
+    def on_evict(self) -> OnEvict | None:
+        """Function that `evict` calls with the ids and rows it removed, or None."""
+        return self._on_evict
+
+    @on_evict.setter
+    def on_evict(self, on_evict: OnEvict | None) -> None:
+        self._on_evict = check_on_evict(on_evict, self._eviction)
+
     def __copy__(self) -> "TableVariable":
         return self  # a shallow copy would share everything
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
         memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("output_dim", "row_dtype", "_table_name", "on_evict"):
+        for name in ("output_dim", "row_dtype", "_table_name", "_on_evict"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
         made: dict[str, Any] = vars(copied)  # type: ignore[assignment]
