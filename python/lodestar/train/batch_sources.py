@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar.data.pieces import pieces_of
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 
 _NAMED = 3  # files in an error
@@ -44,7 +45,7 @@ class BatchSource:
 
     def no_batch(self) -> ValueError:
         """Returns the error for an epoch without a batch."""
-        files = getattr(self._given, "pieces", list)()
+        files = pieces_of(self._given) or []
         return no_batch(self._name, [piece.name for piece in files])
 
     def begin(self) -> None:

@@ -173,13 +173,13 @@ def fit(
         "validation_freq": validation_freq,
     }
     workers.check_alike(model.distribute_strategy, alike)
-    given = GivenData(schema, batch_size)
-    given.check(data, validation_data)
+    given_data = GivenData(schema, batch_size)
+    given_data.check(data, validation_data)
     if not (
         (by_servers and is_function(data))
         or (not alone and not are_paths(data))
     ):
-        data = given.batches("data", data, shuffle)
+        data = given_data.batches("data", data, shuffle)
     if snapshots is not None:
         if not isinstance(snapshots, Snapshot):
             snapshots = Snapshot(snapshots)
@@ -214,7 +214,7 @@ def fit(
             testing = _steps(
                 model,
                 "validation_data",
-                given.batches("validation_data", validation_data),
+                given_data.batches("validation_data", validation_data),
                 validation_steps,
                 "test",
                 steps_per_round=steps_per_round,

@@ -2,27 +2,30 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from lodestar._checks import check_count
-from lodestar._typing import StrPath, StrPaths
+from lodestar._typing import StrPaths
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.schema import SchemaLike
 
-DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
-Data = (
-    tf.data.Dataset
-    | DatasetFn
-    | StrPaths
-    | keras.utils.PyDataset
-    | tuple[Any, ...]
+DatasetFn: TypeAlias = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+Arrays: TypeAlias = (
+    npt.ArrayLike
+    | tf.Tensor
+    | tf.RaggedTensor
+    | tf.SparseTensor
+    | Sequence[Any]
     | Mapping[str, Any]
-    | Any
+)
+Data: TypeAlias = (
+    tf.data.Dataset | DatasetFn | StrPaths | keras.utils.PyDataset | Arrays
 )
 
 # The batch sizes of Keras and of `open_dataset`.
@@ -81,7 +84,7 @@ class GivenData:
             raise TypeError(_message(name, data))
         return self._of_arrays(name, data, shuffle)
 
-    def _opened(self, paths: StrPath | StrPaths) -> tf.data.Dataset:
+    def _opened(self, paths: StrPaths) -> tf.data.Dataset:
         opened = open_dataset(
             paths, self.schema, self.batch_size or _BATCH_OF_FILES
         )
@@ -116,7 +119,7 @@ class GivenData:
         return dataset.batch(self.batch_size or _BATCH_OF_ARRAYS)
 
 
-def are_paths(data: Any) -> bool:
+def are_paths(data: object) -> TypeGuard[StrPaths]:
     """Returns whether `data` is a path or a list of paths."""
     paths = data if isinstance(data, list | tuple) else [data]
     return bool(paths) and all(

@@ -50,7 +50,7 @@ def test_max_age_acts_in_fit(devices, unfused):
     )
     sizes = []
     seen = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda *_: sizes.append(ids_of(t))
+        on_train_batch_end=lambda batch, logs: sizes.append(ids_of(t))
     )
     m = model(t)
     options = {"batch_size": 1, "shuffle": False, "verbose": 0}
