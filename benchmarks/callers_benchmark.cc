@@ -103,7 +103,7 @@ class Callers {
     for (int64_t i = 0; i < kNew; ++i) ids[i] = IdOf(fresh + i);
     std::vector<lodestar::RowRef> refs(ids.size());
     Require(store_.FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
-    store_.MoveStep(-1);
+    Require(store_.MoveStep(-1, {}));
   }
   void Read(const std::vector<int64_t>& ids) {
     thread_local std::vector<float> out(kBatch * kDim);
@@ -124,7 +124,7 @@ std::unique_ptr<EmbeddingStore> Fill(const TablePolicies& policies,
   for (int64_t k = 0; k < rows; ++k) ids[k] = IdOf(k);
   const std::vector<float> zeros(rows * kDim);
   Require(store->InsertOrAssign(ids, zeros.data(), nullptr));
-  store->MoveStep(-1);  // rows of this step cannot be evicted
+  Require(store->MoveStep(-1, {}));  // rows of this step cannot be evicted
   return store;
 }
 

@@ -2,7 +2,8 @@
 
 Every day a third of the items is new, and yesterday's model has never seen
 them. Each day the program scores the day's clicks with yesterday's model, then
-trains on them, evicts the rows of items that are gone, and saves a snapshot. At
+trains on them, which evicts the rows of items that are gone, and saves a
+snapshot. At
 the end a fresh model resumes from the newest snapshot.
 
     pip install tf-lodestar[tensorflow-cpu]
@@ -55,8 +56,8 @@ def batches(users, items, clicked):
 
 # ## A model whose tables have rules
 #
-# `MinCount(2)` gives an id its row when a second batch sees it. `MaxAge` lets
-# `evict()` remove the rows that training has not seen for two days.
+# `MinCount(2)` gives an id its row when a second batch sees it. `MaxAge` removes
+# the rows that training has not seen for two days.
 
 
 def make_model():
@@ -100,7 +101,7 @@ for day in range(DAYS):
     today = batches(users, items, clicked)
     before = model.evaluate(today, verbose=0, return_dict=True)["auc"]
     model.fit(today, shuffle=False, verbose=0)
-    evicted = int(table.evict())
+    evicted = table.stats(reset=True)["evicted"]
     info = lodestar.snapshot.save(model, path, delta=day > 0)
     print(
         f"{day:3}  {before:19.3f}  {int(table.size()):13,}  {evicted:7,}  "

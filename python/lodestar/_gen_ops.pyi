@@ -646,6 +646,7 @@ def lodestar_embedding_restart_slots(
 def lodestar_embedding_set_step(
     handle: tf.Tensor,
     step: tf.Tensor,
+    evicts: bool = True,
     name: str | None = None,
 ) -> tf.Operation | None: ...
 
@@ -725,7 +726,9 @@ def lodestar_embedding_variable(
     when_full: str = 'evict',
     max_age: int = -1,
     min_norm: float = 0,
+    min_norm_every: int = 1000,
     min_frequency: int = 0,
+    min_frequency_every: int = 1000,
     shared_rows: int = 0,
     rounding: str = 'nearest',
     stored_as: str = 'same',

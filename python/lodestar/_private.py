@@ -8,7 +8,6 @@ import contextlib
 import functools
 import importlib
 import types
-import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -654,68 +653,3 @@ class VariableStandIn:
 
     def __init__(self, unique_id: str):
         self._unique_id = unique_id
-
-
-class _Former(tf.Module):
-    """A second object of an older checkpoint that restores the same target.
-
-    TensorFlow restores each object once. Checkpoints of older layouts hold a
-    wrapper and, below it, the actual optimizer. Both are now one object, so the
-    second one is restored through this.
-
-    Args:
-        target: The object.
-    """
-
-    def __init__(self, target: Any):
-        self._children: dict[str, Any]
-        # Tracking would look for children before there are any.
-        object.__setattr__(self, "_children", {})
-        object.__setattr__(self, "_target", weakref.ref(target))
-        super().__init__(name="former")
-
-    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        found = self._target()._lookup_dependency(name, *args, **kwargs)
-        if name in self._children or found is None:
-            return self._children.get(name)
-        # The wrapper also had these two variables.
-        if name in ("_iterations", "_learning_rate"):
-            self._children[name] = _FormerVariable(found)
-        elif name == "_variables":
-            self._children[name] = _Former(found)
-        else:
-            return found
-        return self._children[name]
-
-
-class _FormerVariable(Saved, tf.Module):
-    """Restores a variable a second time."""
-
-    def __init__(self, variable: Any):
-        super().__init__(name="former_variable")
-        self._variable = weakref.ref(variable)
-
-    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
-        value = tf.convert_to_tensor(self._variable())
-        return {"VARIABLE_VALUE": value}
-
-    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
-        variable: Any = self._variable()
-        return variable.assign(saved["VARIABLE_VALUE"])
-
-
-class CheckpointedOptimizer:
-    """Restores an optimizer from checkpoints of older layouts.
-
-    They hold it as the child `inner_optimizer` of a wrapper. The method name is private
-    to TensorFlow; without it those checkpoints do not restore.
-    """
-
-    def _lookup_dependency(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        if name != "inner_optimizer":
-            parent: Any = super()
-            return parent._lookup_dependency(name, *args, **kwargs)
-        if "former_inner" not in vars(self):
-            # Not tracked, because new checkpoints do not hold it.
-            object.__setattr__(self, "former_inner", _Former(self))
-        return vars(self)["former_inner"]

@@ -49,8 +49,8 @@ void TestAdmission(Random* random) {
       // order of the CPU the order of calls.)
       const bool back = call == 11 && policies.eviction.max_rows == 0;
       const int64_t step = back ? 1 : call / 2;
-      tables.host->SetStep(step);
-      tables.device->SetStep(step);
+      ExpectOk(tables.host->SetStep(step), "step");
+      ExpectOk(tables.device->SetStep(step, tables.on), "step");
       const std::string what =
           "admission " + std::to_string(round) + ", " + std::to_string(call);
       const Ids ids = SomeIds(random, Draw(random, 1, count), count);
@@ -128,8 +128,8 @@ void TestSharedRows(Random* random) {
       Tables tables(dim, type, "normal", policies);
       tables.ExpectSameTable(what + ", new");
       for (int64_t step = 0; step < 5; ++step) {
-        tables.host->SetStep(step);
-        tables.device->SetStep(step);
+        ExpectOk(tables.host->SetStep(step), "step");
+        ExpectOk(tables.device->SetStep(step, tables.on), "step");
         const Ids ids = UniqueOf(SomeIds(random, 300, 300));
         LookupOptions options;
         options.insert = true;
@@ -266,8 +266,8 @@ void TestAdmissionImport(Random* random) {
     policies.admission.min_count = 3;
     Tables tables(5, RowType::kFloat32, "normal", policies);
     for (int64_t step = 0; step < 3; ++step) {
-      tables.host->SetStep(step);
-      tables.device->SetStep(step);
+      ExpectOk(tables.host->SetStep(step), "step");
+      ExpectOk(tables.device->SetStep(step, tables.on), "step");
       tables.FindOrInsert(UniqueOf(SomeIds(random, 400, 600)), true, true,
                           "import");
     }
@@ -292,8 +292,8 @@ void TestAdmissionImport(Random* random) {
     tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
     tables.ExpectSameTable("admission, replacement");
     for (int64_t call = 0; call < 4; ++call) {
-      tables.host->SetStep(2 + call / 2);
-      tables.device->SetStep(2 + call / 2);
+      ExpectOk(tables.host->SetStep(2 + call / 2), "step");
+      ExpectOk(tables.device->SetStep(2 + call / 2, tables.on), "step");
       tables.FindOrInsert(UniqueOf(SomeIds(random, 400, 600)), true, true,
                           "after import");
       tables.ExpectSameTable("admission, after import");
@@ -302,6 +302,60 @@ void TestAdmissionImport(Random* random) {
     ExpectError(tables.device->Import(view, tables.on),
                 StatusCode::kInvalidArgument, "`pending_sightings` must have");
   }
+}
+
+// A table evicts by itself what the table on the CPU does, in the same steps.
+void TestOwnEviction(Random* random) {
+  const std::vector<float> numbers = {0.1f, 0.0f};
+  int64_t evicted = 0;
+  for (int round = 0; round < 12; ++round) {
+    TablePolicies policies;
+    policies.eviction.max_age = round % 3 == 0 ? -1 : Draw(random, 1, 4);
+    if (round % 2 == 0) policies.eviction.min_frequency = Draw(random, 2, 3);
+    if (round % 3 != 1) policies.eviction.min_norm = 0.7f;
+    policies.eviction.min_frequency_every = Draw(random, 2, 5);
+    policies.eviction.min_norm_every = Draw(random, 2, 5);
+    if (round % 4 == 1) policies.eviction.max_rows = 60;
+    if (round >= 6) policies.eviction.order = EvictionPolicy::Order::kLfu;
+    if (round % 4 >= 2) policies.admission = SomeAdmission(random, 0);
+    Tables tables(5, RowType::kFloat32, "normal", policies);
+    for (int64_t call = 0; call < (few ? 15 : 60); ++call) {
+      const std::string what = StrCat("eviction ", round, ", ", call);
+      const Ids ids = UniqueOf(SomeIds(random, Draw(random, 1, 60), 150));
+      tables.FindOrInsert(ids, true, call % 5 != 0, what);
+      const std::vector<float> gradients(ids.size() * 5, 0.1f);
+      const DeviceBuffer<int64_t> device_ids(ids);
+      const DeviceBuffer<float> device_gradients(gradients);
+      TableUpdate update;
+      update.optimizer = "sgd";
+      update.hyperparameters = numbers;
+      update.next_step = -1;
+      TableUpdate on_host = update;
+      on_host.table = tables.host.get();
+      on_host.ids = ids;
+      on_host.gradients = gradients.data();
+      int64_t failed = 0;
+      ExpectOk(tables.host->Update({&on_host, 1}, {}, &failed), what);
+      update.table = tables.device.get();
+      update.ids = {device_ids.data(), static_cast<int64_t>(ids.size())};
+      update.gradients = device_gradients.data();
+      ExpectOk(tables.device->Update({&update, 1}, tables.on, &failed), what);
+      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+      if (call % 7 == 6) {
+        const int64_t step = tables.host->step() + Draw(random, 0, 3);
+        ExpectOk(tables.host->SetStep(step), "step");
+        ExpectOk(tables.device->SetStep(step, tables.on), "step");
+        tables.host->ReleaseStep();
+        tables.device->ReleaseStep();
+      }
+      tables.ExpectSameTable(what);
+      EmbeddingStats stats;
+      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
+      Expect(stats.events == tables.host->Stats().events, what + ": events");
+    }
+    evicted += tables.host->Stats().count(Event::kEvicted);
+  }
+  Expect(evicted > 100, "rows go");
 }
 
 }  // namespace
@@ -313,6 +367,7 @@ int main(int argc, char** argv) {
                   {{"admission", TestAdmission},
                    {"pending", TestAdmissionImport},
                    {"shared", TestSharedRows},
-                   {"gradients", TestSharedGradients}},
+                   {"gradients", TestSharedGradients},
+                   {"eviction", TestOwnEviction}},
                   &few);
 }

@@ -423,7 +423,7 @@ void TestMovingStep(Random* random) {
       ExpectOk(tables.device->FindOrInsert(tables.on, batch, counting, {}),
                "lookup");
     };
-    tables.device->SetStep(0);
+    ExpectOk(tables.device->SetStep(0, tables.on), "step");
     look_up();
     const auto start = std::chrono::steady_clock::now();
     look_up();
@@ -435,7 +435,7 @@ void TestMovingStep(Random* random) {
       tables.device->SetBase("base", tables.on);
       std::thread mover([&] {
         std::this_thread::sleep_for(took * round / kRounds);
-        tables.device->SetStep(round);
+        ExpectOk(tables.device->SetStep(round, tables.on), "step");
       });
       look_up();
       mover.join();

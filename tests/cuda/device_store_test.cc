@@ -119,8 +119,8 @@ void TestTables(Random* random) {
         const int64_t count = int64_t{1} << Draw(random, 0, few ? 9 : 13);
         const Ids ids = SomeIds(random, count, count + 10);
         const Ids unique = UniqueOf(ids);
-        tables.host->SetStep(round);
-        tables.device->SetStep(round);
+        ExpectOk(tables.host->SetStep(round), "step");
+        ExpectOk(tables.device->SetStep(round, tables.on), "step");
         tables.FindOrInsert(unique, round != 3, round % 2 == 0, what);
         const int64_t padding_id = ids[0];
         for (const auto kind : {Missing::Kind::kZeros, Missing::Kind::kInitial,
@@ -330,8 +330,8 @@ void TestEviction(Random* random) {
       Tables tables(4, RowType::kFloat32, "normal");
       const int64_t steps = 6;
       for (int64_t step = 0; step < steps; ++step) {
-        tables.host->SetStep(step);
-        tables.device->SetStep(step);
+        ExpectOk(tables.host->SetStep(step), "step");
+        ExpectOk(tables.device->SetStep(step, tables.on), "step");
         tables.FindOrInsert(UniqueOf(SomeIds(random, 500, 800)), true, true,
                             "evict");
       }
@@ -376,8 +376,8 @@ void TestCap(Random* random) {
     policies.eviction = policy;
     Tables tables(5, RowType::kFloat32, "normal", policies);
     for (int64_t step = 0; step < 8; ++step) {
-      tables.host->SetStep(step / 2);
-      tables.device->SetStep(step / 2);
+      ExpectOk(tables.host->SetStep(step / 2), "step");
+      ExpectOk(tables.device->SetStep(step / 2, tables.on), "step");
       const Ids ids = UniqueOf(SomeIds(random, Draw(random, 1, 700), 1500));
       const std::string what = "cap " + std::to_string(policy.max_rows);
       tables.FindOrInsert(ids, true, step != 5, what);
@@ -499,7 +499,7 @@ void TestReplacement(Random* random) {
                               std::unique_ptr<Table>* next) {
       ExpectOk(table->CreateReplacement(view, on, next), "replacement");
       table->CountBatch(9, 8, 1);
-      table->MoveStep(38);
+      ExpectOk(table->MoveStep(38, on), "step");
       ExpectOk((*next)->CopyLiveState(*table, view, on), "live state");
     };
     std::unique_ptr<Table> host, device;

@@ -88,8 +88,9 @@ class Pair {
         Remove(ids);
         return Assign({ids.rbegin(), ids.rend()}, 2);
       case 3:
-        tables.device->SetStep(tables.device->step() + 1);
-        tables.host->SetStep(tables.host->step() + 1);
+        ExpectOk(tables.device->SetStep(tables.device->step() + 1, tables.on),
+                 "step");
+        ExpectOk(tables.host->SetStep(tables.host->step() + 1), "step");
         return Evict(batch);
       default:
         return tables.FindOrInsert(ids, true, false, "lookup");

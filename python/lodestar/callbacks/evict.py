@@ -1,6 +1,6 @@
 """Evicts rows of all tables of a model while it trains."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,36 +13,41 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 
 
 class Evict(Periodic):
-    """Calls `evict` of each table of the model every so many batches or epochs.
+    """Calls `evict(policy)` of each table every so many batches or epochs.
 
     >>> model.fit(x, y, callbacks=[
-    ...     lodestar.callbacks.Evict(1000, lodestar.MaxAge(10_000))])
+    ...     lodestar.callbacks.Evict(lodestar.MaxAge(10_000), on_evict=archive)])
+
+    Use it to get the evicted rows, or to say when rows are evicted. The `eviction`
+    of a table needs no callback.
 
     It works in `model.fit` and `lodestar.train.fit`. A snapshot, from a callback
     later in the list, has the tables without the evicted rows.
 
     Args:
+        policy: Policy, or list of policies, for all tables.
         every: Number of batches between evictions, or `"epoch"`.
-        policy: Policy, or list of policies, for all tables. Defaults to the
-            `eviction` of each table.
         on_evict: Function of a table and the ids and rows that it evicted, as NumPy
             arrays, which is not called without any. The `on_evict` of a table is
             called as well.
 
     Raises:
         ValueError: If an argument is invalid or, when training begins, if the model
-            has no table, or without a `policy` no table has an `eviction`.
+            has no table.
     """
 
     def __init__(
         self,
+        policy: policies.Eviction | Sequence[policies.Eviction],
         every: Every = "epoch",
-        policy: policies.Evictions = None,
         on_evict: Callable[[EmbeddingVariable, np.ndarray, np.ndarray], Any]
         | None = None,
     ):
         super().__init__("every", every)
-        policies.check_eviction(policy, "policy")
+        if not policies.check_eviction(policy, "policy"):
+            raise ValueError(
+                f"`policy` must be at least one policy, got {policy!r}."
+            )
         if on_evict is not None and not callable(on_evict):
             raise ValueError(
                 "`on_evict` must be a function of a table, ids and rows, got "
@@ -53,16 +58,8 @@ class Evict(Periodic):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Checks that there is something to evict."""
-        tables = children(self.model, EmbeddingVariable)
-        if not tables:
+        if not children(self.model, EmbeddingVariable):
             raise ValueError("callbacks.Evict: the model has no table.")
-        if self._policy is None and not any(
-            table.get_config()["eviction"] for table in tables
-        ):
-            raise ValueError(
-                "callbacks.Evict has no `policy`, and no table of the model has "
-                f"an `eviction`: {[table.name for table in tables]}."
-            )
 
     def _on_batches(self) -> None:
         """Evicts rows every `every` batches."""

@@ -80,12 +80,11 @@ class EmbeddingVariable(PlacedTable):
             variable, else 16.
         admission: When a new id gets a row: `MinCount` or `CountingBloom`.
             Defaults to its first occurrence.
-        eviction: Which rows are removed: `MaxRows`, `MaxAge`, `MinFrequency`,
-            `MinNorm`, or a list of these, any of which removes a row. Defaults
-            to none.
+        eviction: Which rows training removes: `MaxRows`, `MaxAge`, `MinNorm`,
+            `MinFrequency`, or a list of these. Defaults to none.
         on_evict: Function that `evict` calls with the ids and rows it removed,
-            if any, as NumPy arrays. Settable, and not saved. Rows that a lookup
-            evicts under `MaxRows` are not passed to it.
+            if any, as NumPy arrays. Settable, and not saved. It gets no rows that
+            training evicts, so `eviction` may then only be `MaxRows`.
         optimizer: Keras optimizer, or its name, that trains this table only,
             with its own learning rate and schedule. Defaults to the optimizer
             of the model.
@@ -147,7 +146,7 @@ class EmbeddingVariable(PlacedTable):
         self.admission = policies.check_admission(admission)
         strategies.check_can_hold(name, self.admission)
         self._eviction = policies.check_eviction(eviction)
-        self.on_evict = eviction_lib.check_on_evict(on_evict)
+        self.on_evict = on_evict
         self._missing, self._missing_values, self._shared_rows = (
             lookup_arguments.missing_rows(
                 default_row, self.output_dim, self._row_dtype
@@ -182,7 +181,7 @@ class EmbeddingVariable(PlacedTable):
             "init_salt": self._salt,
             "num_shards": self._shard_count,
             "table_name": self.name,
-            **policies.attributes(
+            **policies.own_attributes(
                 [self.admission, self._shared_rows, *self._eviction]
             ),
         }
@@ -263,7 +262,7 @@ class EmbeddingVariable(PlacedTable):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EmbeddingVariable":
         """Creates an empty table from the result of `get_config`."""
-        config = initializers.current_names(config)
+        config = dict(config)
         trainable = config.pop("trainable", True)
         table = cls(**config)
         table.trainable = trainable
@@ -290,7 +289,8 @@ class EmbeddingVariable(PlacedTable):
     def set_step(self, step: AnyTensorLike | None) -> None:
         """Sets `step`, such as to a day or a Unix time, the unit of ages.
 
-        Applying gradients no longer advances the step. Saved with the table.
+        Evicts rows as an optimizer step does, unless the table is frozen. Applying
+        gradients no longer advances the step. Saved with the table.
 
         Args:
             step: Integer scalar, or None to let the optimizer advance the step again.
@@ -299,7 +299,8 @@ class EmbeddingVariable(PlacedTable):
             self._each(gen_ops.lodestar_embedding_release_step)
             return
         step = ids_lib.to_int64(step, name="step")
-        self._each(gen_ops.lodestar_embedding_set_step, step)
+        set_step = gen_ops.lodestar_embedding_set_step
+        self._each(set_step, step, evicts=self.trainable)
 
     def lookup(
         self,
@@ -512,8 +513,7 @@ class EmbeddingVariable(PlacedTable):
     ) -> Any:
         """Removes the rows that a policy selects, except those used in this step.
 
-        Scans all rows, unless they are evicted by age alone (`MaxRows` with policy
-        "lru", or `MaxAge` without a cap).
+        Scans all rows, unless it evicts by `MaxAge` in a table with `MaxAge` or LRU.
 
         Args:
             policy: `MaxAge`, `MinFrequency`, `MinNorm`, `MaxRows` (down to that many

@@ -1,6 +1,6 @@
 """Evicts rows of all parts of a table, and hands them on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,28 @@ from lodestar.embedding import policies, table_parts
 OnEvict = Callable[[np.ndarray, np.ndarray], Any]
 
 
-def check_on_evict(on_evict: Any) -> OnEvict | None:
-    """Returns `on_evict`; ValueError unless it is None or a function."""
-    if on_evict is not None and not callable(on_evict):
+def check_on_evict(
+    on_evict: Any, eviction: Sequence[policies.Eviction]
+) -> OnEvict | None:
+    """Returns the `on_evict` of a table whose policies are `eviction`.
+
+    Raises ValueError unless it is None or a function that gets all rows that the
+    policies evict, apart from the cap.
+    """
+    if on_evict is None:
+        return None
+    if not callable(on_evict):
         raise ValueError(
             f"`on_evict` must be a function of ids and rows, got {on_evict!r}."
         )
-    result: OnEvict | None = on_evict
+    lost = [p for p in eviction if not isinstance(p, policies.MaxRows)]
+    if lost:
+        raise ValueError(
+            f"`on_evict` would not get the rows that {lost[0]!r} of `eviction` "
+            "evicts during training. Leave that policy out of `eviction`, and pass "
+            "it to `lodestar.callbacks.Evict` or `evict`, which call `on_evict`."
+        )
+    result: OnEvict = on_evict
     return result
 
 
@@ -27,8 +42,7 @@ def evict(
     table: Any, policy: policies.Evictions, return_rows: bool
 ) -> tf.Tensor | tuple[tf.Tensor, tf.Tensor]:
     """See EmbeddingVariable.evict."""
-    # Set by the user. It must not fail after rows are removed.
-    on_evict = check_on_evict(table.on_evict)
+    on_evict: OnEvict | None = table.on_evict
     of_parts = table_parts.shares(
         policies.check_eviction(policy, "policy"), len(table._parts)
     )

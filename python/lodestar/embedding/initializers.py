@@ -1,7 +1,7 @@
 """Converts initializer names and Keras initializers to op attributes."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -98,22 +98,6 @@ def first_value_words(seed: Any, name: str | None) -> tuple[int, int]:
         named = name is not None
         seed = 0 if named else keras.initializers.RandomUniform().seed
     return check_integer("seed", seed), check_integer("seed", salt)
-
-
-# Former argument names in stored configs.
-_OLD_NAMES = {
-    "dim": "output_dim",
-    "initializer": "embeddings_initializer",
-    "missing": "default_row",
-}
-
-
-def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the config of a table or its layer with current argument names."""
-    config = {_OLD_NAMES.get(name, name): config[name] for name in config}
-    if "init_salt" in config:
-        config["seed"] = (config["seed"], config.pop("init_salt"))
-    return config
 
 
 def warn_of_equal_starts(tables: Sequence[Any]) -> None:

@@ -48,7 +48,9 @@ class PartitionedEmbeddingVariable(ShardedEmbeddingVariable):
         check_library(self.name, self._devices)
         evictions = shares(self._eviction, len(self._devices))
         return tuple(
-            self._make_part(device, {**attributes, **policies.attributes(own)})
+            self._make_part(
+                device, {**attributes, **policies.own_attributes(own)}
+            )
             for device, own in zip(self._devices, evictions, strict=True)
         )
 

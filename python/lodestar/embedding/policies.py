@@ -39,6 +39,14 @@ class _Policy:
         """Returns the arguments."""
         return dataclasses.asdict(self)
 
+    def _attributes(self) -> dict[str, Any]:
+        """Returns the attributes of the ops that apply the policy."""
+        raise NotImplementedError
+
+    def _own_attributes(self) -> dict[str, Any]:
+        """Returns the attributes of the op that creates a table with the policy."""
+        return self._attributes()
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Creates a policy from the result of `get_config`."""
@@ -132,13 +140,14 @@ class CountingBloom(_Policy):
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxAge(_Policy):
-    """Evicts rows that were not used for more than `steps`, when `evict()` is called.
+    """Evicts rows that were not used for more than `steps`.
 
-    Also removes ids that wait for admission by `MinCount`, but not from the filter
-    of `CountingBloom`.
+    A table evicts a row as soon as its `step` moves past that age, and forgets ids
+    that wait that long for admission by `MinCount`, but not by `CountingBloom`.
 
     Args:
-        steps: Age in units of the table's `step`, at least 0.
+        steps: Age in units of the table's `step`, at least 0. The policy of a table
+            needs at least 1, because its rows have age 1 after a step that used them.
     """
 
     steps: int
@@ -147,7 +156,7 @@ class MaxAge(_Policy):
         check_count("steps", self.steps, 0, owner="MaxAge")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
+        """Returns the attribute of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"max_age": int(self.steps)}
 
 
@@ -180,51 +189,71 @@ class MaxRows(_Policy):
         check_choice("when_full", self.when_full, get_args(WhenFull), "MaxRows")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
-        # The latter has no `when_full`.
-        full = {} if self.when_full == "evict" else {"when_full": "raise"}
-        return {"max_rows": int(self.n), "max_rows_policy": self.policy, **full}
+        """Returns attributes of the EmbeddingEvict op."""
+        return {"max_rows": int(self.n), "max_rows_policy": self.policy}
+
+    def _own_attributes(self) -> dict[str, Any]:
+        """Returns attributes of the EmbeddingVariable op."""
+        return {**self._attributes(), "when_full": self.when_full}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True, repr=False)
 class MinNorm(_Policy):
-    """Evicts rows whose Euclidean norm is below `x`, when `evict()` is called.
+    """Evicts rows whose Euclidean norm is below `x`.
+
+    A table does that when its `step` reaches a multiple of `every`.
 
     Args:
         x: Threshold above 0.
+        every: Steps between evictions, at least 1. `evict(policy)` ignores it.
     """
 
     x: float
+    every: int = 1000
 
     def __post_init__(self) -> None:
         _check_between("MinNorm", "x", self.x, 0, math.inf)
+        check_count("every", self.every, 1, owner="MinNorm")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
+        """Returns attributes of the EmbeddingEvict op."""
         return {"min_norm": float(self.x)}
+
+    def _own_attributes(self) -> dict[str, Any]:
+        """Returns attributes of the EmbeddingVariable op."""
+        return {**self._attributes(), "min_norm_every": int(self.every)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
 @dataclasses.dataclass(frozen=True, repr=False)
 class MinFrequency(_Policy):
-    """Evicts rows with a frequency below `n`, when `evict()` is called.
+    """Evicts rows with a frequency below `n`.
 
-    The frequency of a row is the number of steps that used it, or of occurrences
-    under `MinCount(unit="occurrence")`, reduced by `decay_frequencies`.
+    A table does that when its `step` reaches a multiple of `every`, so a row must
+    reach the frequency before the next such step, however new it is. The frequency
+    of a row is the number of steps that used it, or of occurrences under
+    `MinCount(unit="occurrence")`, reduced by `decay_frequencies`.
 
     Args:
         n: Frequency of the rows to keep, at least 1.
+        every: Steps between evictions, at least 1. `evict(policy)` ignores it.
     """
 
     n: int
+    every: int = 1000
 
     def __post_init__(self) -> None:
         check_count("n", self.n, 1, owner="MinFrequency")
+        check_count("every", self.every, 1, owner="MinFrequency")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable and EmbeddingEvict ops."""
+        """Returns attributes of the EmbeddingEvict op."""
         return {"min_frequency": int(self.n)}
+
+    def _own_attributes(self) -> dict[str, Any]:
+        """Returns attributes of the EmbeddingVariable op."""
+        return {**self._attributes(), "min_frequency_every": int(self.every)}
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -297,6 +326,15 @@ def check_eviction(
                 f"`policy` must evict rows, got {policy!r}. Leave `when_full` "
                 "out."
             )
+        if (
+            name == "eviction"
+            and isinstance(policy, MaxAge)
+            and policy.steps < 1
+        ):
+            raise ValueError(
+                "`eviction` must not contain MaxAge(0), which evicts each row at "
+                "the end of the step that used it. Use at least MaxAge(1)."
+            )
     if len({type(policy) for policy in policies}) < len(policies):
         raise ValueError(
             f"`{name}` must not repeat a kind, got {list(policies)!r}."
@@ -304,12 +342,20 @@ def check_eviction(
     return policies
 
 
-def attributes(policies: Sequence[Any]) -> dict[str, Any]:
-    """Returns the op attributes of all `policies` that are not None."""
+def own_attributes(policies: Sequence[_Policy | None]) -> dict[str, Any]:
+    """Returns the attributes of the op that creates a table with `policies`."""
     merged: dict[str, Any] = {}
     for policy in policies:
         if policy is not None:
-            merged.update(policy._attributes())
+            merged.update(policy._own_attributes())
+    return merged
+
+
+def attributes(policies: Sequence[Eviction]) -> dict[str, Any]:
+    """Returns the attributes of the op that evicts by `policies`."""
+    merged: dict[str, Any] = {}
+    for policy in policies:
+        merged.update(policy._attributes())
     return merged
 
 

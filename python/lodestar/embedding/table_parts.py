@@ -1,5 +1,6 @@
 """The parts of a table on several devices."""
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -177,8 +178,7 @@ def _shares(policy: policies.Eviction, count: int) -> list[Any]:
         )
     whole, rest = divmod(policy.n, count)
     return [
-        policies.MaxRows(whole + (i < rest), policy.policy)
-        for i in range(count)
+        dataclasses.replace(policy, n=whole + (i < rest)) for i in range(count)
     ]
 
 

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._resource import SavedState
-from lodestar.embedding import table_store
+from lodestar.embedding import policies, table_store
 from lodestar.embedding.dense_view import dense_view
+from lodestar.embedding.eviction import OnEvict, check_on_evict
 from lodestar.embedding.lookup_arguments import get_optimizer
 from lodestar.embedding.slot_owner import SlotOwner
 from lodestar.ops import lost_gradients
@@ -120,22 +121,6 @@ def _none() -> None:
     return None  # AutoGraph requires a return statement
 
 
-class _FormerChild(_private.Saved, tf.Module):
-    """The child of a table in older checkpoints: a variable without elements."""
-
-    def __init__(self) -> None:
-        super().__init__(name="former_child")
-
-    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
-        return {}
-
-    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> None:
-        del saved
-
-    def _capture_for_checkpoint(self, captures: Any) -> None:
-        del captures
-
-
 class _TableType(tf.types.experimental.TraceType):
     """The trace type of a table, which a tf.function receives as it is."""
 
@@ -186,7 +171,8 @@ class TableVariable(SavedState, _private.Variable):
     _wrap_optimizer: Callable[[Any], Any]
     output_dim: int
     _row_dtype: tf.DType
-    on_evict: Any
+    _eviction: tuple[policies.Eviction, ...]
+    _on_evict: OnEvict | None
 
     if TYPE_CHECKING:  # EmbeddingVariable, the only subclass, defines these.
         admission: Admission | None
@@ -207,17 +193,25 @@ class TableVariable(SavedState, _private.Variable):
         # Keras's files refer to it by this attribute name.
         self.optimizer: keras.optimizers.Optimizer | None = optimizer
         self._slots = SlotOwner()
-        self._former_child = _FormerChild()
         self._table_name = name
         self._make_variable()
         self._finish()
+
+    @property
+    def on_evict(self) -> OnEvict | None:
+        """Function that `evict` calls with the ids and rows it removed, or None."""
+        return self._on_evict
+
+    @on_evict.setter
+    def on_evict(self, on_evict: OnEvict | None) -> None:
+        self._on_evict = check_on_evict(on_evict, self._eviction)
 
     def __copy__(self) -> "TableVariable":
         return self  # a shallow copy would share everything
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
         memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("output_dim", "_row_dtype", "_table_name", "on_evict"):
+        for name in ("output_dim", "_row_dtype", "_table_name", "_on_evict"):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
         made: dict[str, Any] = vars(copied)
@@ -313,7 +307,7 @@ class TableVariable(SavedState, _private.Variable):
         setattr(value, _ATTRIBUTE, weakref.ref(self))
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
-        children: dict[str, Any] = {"hook": self._former_child}
+        children: dict[str, Any] = {}
         if self.optimizer is not None:
             children["optimizer"] = self.optimizer
         return children

@@ -77,7 +77,7 @@ class WorkerEmbeddingVariable(ShardedEmbeddingVariable):
         return super()._make_parts()
 
     def _attributes(self) -> dict[str, Any]:
-        own = policies.attributes(self._own_eviction)
+        own = policies.own_attributes(self._own_eviction)
         return {**super()._attributes(), **own}
 
     def __repr__(self) -> str:

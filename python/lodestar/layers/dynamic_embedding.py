@@ -17,7 +17,6 @@ from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.eviction import OnEvict
 from lodestar.embedding.initializers import (
     Initializer,
-    current_names,
     first_value_words,
 )
 from lodestar.embedding.lookup_arguments import (
@@ -348,9 +347,7 @@ class DynamicEmbedding(TableLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
-        config = current_names(config)
-        if isinstance(config.get("output_dim"), float):
-            config["output_dim"] = int(config["output_dim"])
+        config = dict(config)
         if isinstance(config.get("table"), dict):
             config["table"] = deserialize_table(config["table"])
         if isinstance(config.get("optimizer"), dict):

@@ -113,7 +113,7 @@ def check_nonfinite(nonfinite: Nonfinite) -> Nonfinite:
     return nonfinite
 
 
-class TableOptimizer(_private.CheckpointedOptimizer, _bases.Optimizer):
+class TableOptimizer(_bases.Optimizer):
     """Mixin that makes a Keras optimizer train tables.
 
     It must precede the Keras class: `class Adagrad(TableOptimizer,

@@ -1,15 +1,16 @@
 """Sources of the batches that steps train on."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from lodestar._checks import check_count
+from lodestar.data.pieces import pieces_of
 from lodestar.snapshot.resumable_dataset import ResumableDataset
 
-DatasetFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+_NAMED = 3  # files in an error
 
 
 class BatchSource:
@@ -25,6 +26,8 @@ class BatchSource:
         check_dataset(name, dataset)
         self._name = name
         self.dataset = dataset
+        # A ResumableDataset reads another dataset.
+        self._given = getattr(dataset, "dataset", dataset)
         self._passes = steps is None
         self._restarts = restarts or self._passes
         if steps is not None:
@@ -39,6 +42,11 @@ class BatchSource:
                 steps = batches
         self.steps = steps
         self.iterator: Any = None
+
+    def no_batch(self) -> ValueError:
+        """Returns the error for an epoch without a batch."""
+        files = pieces_of(self._given) or []
+        return no_batch(self._name, [piece.name for piece in files])
 
     def begin(self) -> None:
         """Starts an epoch."""
@@ -97,6 +105,18 @@ class WorkerSource(BatchSource):
     def take(self, steps: int) -> tuple[Any, int]:
         """Returns the iterator of each worker, and `steps`."""
         return self.iterator, steps
+
+
+def no_batch(name: str, pieces: Sequence[str]) -> ValueError:
+    """Returns the error for the argument `name` without a batch in its `pieces`."""
+    if not pieces:
+        return ValueError(f"`{name}` has no batch.")
+    names = ", ".join(pieces[:_NAMED])
+    more = len(pieces) - _NAMED
+    others = f" and {more} more" if more > 0 else ""
+    return ValueError(
+        f"`{name}` has no batch: no record was found in {names}{others}."
+    )
 
 
 def check_dataset(name: str, dataset: Any) -> None:

@@ -1,7 +1,6 @@
 """Keras's fit and evaluate, with snapshots, threads, and under strategies."""
 
 import contextlib
-import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,15 +9,19 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar._errors import noting_graph_errors
-from lodestar._typing import Model, StrPath, StrPaths
+from lodestar._typing import Model, StrPath
 from lodestar.callbacks.snapshot import Snapshot
-from lodestar.data.open_dataset import open_dataset
 from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
 from lodestar.train import loop
-from lodestar.train.batch_sources import DatasetFn, check_dataset
 from lodestar.train.cluster_steps import ClusterSteps
-from lodestar.train.keras_steps import KerasSteps, has_strategy
+from lodestar.train.given_data import (
+    Data,
+    GivenData,
+    are_paths,
+    is_function,
+)
+from lodestar.train.keras_steps import KerasSteps
 from lodestar.train.loop import Logs, Steps
 from lodestar.train.refused_callbacks import refuse_callbacks
 from lodestar.train.step import check_is_model
@@ -28,12 +31,13 @@ from lodestar.train.threads import ThreadSteps
 @noting_graph_errors()
 def fit(
     model: Model,
-    data: tf.data.Dataset | DatasetFn | StrPaths | Any,
+    data: Data,
     *,
     epochs: int = 1,
     verbose: int | Literal["auto"] = "auto",
     callbacks: Any = None,
-    validation_data: Any = None,
+    validation_data: Data | None = None,
+    shuffle: bool = True,
     initial_epoch: int = 0,
     steps_per_epoch: int | None = None,
     validation_steps: int | None = None,
@@ -79,16 +83,21 @@ def fit(
         model: A compiled model, created in the scope of its strategy, if any.
             Threads and ParameterServerStrategy need Keras's own `train_step`; the
             latter runs `steps_per_execution` steps per call of a worker.
-        data: A `tf.data.Dataset` of batches, or paths for `open_dataset`. With
-            `threads`: paths, the result of `open_dataset` for files, a list of
-            datasets, or a `lodestar.paddle.InMemoryDataset`, whose queues the
-            threads divide. Under ParameterServerStrategy also a function that
-            returns a dataset, which every worker reads repeatedly, with elements of
-            known rank.
+        data: A `tf.data.Dataset` of batches, paths for `open_dataset`, arrays as `x`
+            or `(x, y[, sample_weight])`, where `x` may be a list or dict of inputs,
+            a `keras.utils.PyDataset`, or a function of a `tf.distribute.InputContext`
+            that returns a dataset. Under ParameterServerStrategy every worker calls
+            the function and reads its dataset repeatedly; elements need a known
+            rank. With `threads`: paths, the result of `open_dataset` for files, a
+            list of datasets, or a `lodestar.paddle.InMemoryDataset`, whose queues
+            the threads divide.
         epochs: See `model.fit`.
         verbose: See `model.fit`.
         callbacks: See `model.fit`.
-        validation_data: See `model.fit`; under a strategy a `tf.data.Dataset`.
+        validation_data: As `data`. This program reads it. Paths have the schema of
+            `data`.
+        shuffle: Whether to shuffle arrays in every epoch, as `model.fit` does, but in
+            the same orders in every process.
         initial_epoch: See `model.fit`. Not with `snapshots`.
         steps_per_epoch: Steps per epoch of all workers together. Data that end
             earlier are repeated, except a ResumableDataset (so with `snapshots`),
@@ -104,8 +113,8 @@ def fit(
             computes gradients with the same dense weights, before it updates them by
             the sum (Dean et al., 2012, "Downpour SGD"). Tables are read and updated
             in every step.
-        schema: Schema of the files if `data` are paths; see `open_dataset`.
-        batch_size: Batch size if `data` are paths. Defaults to 1024.
+        schema: Schema of paths; see `open_dataset`.
+        batch_size: Batch size of paths (default 1024) and arrays (default 32).
 
     Returns:
         The history; see `model.fit`.
@@ -133,13 +142,15 @@ def fit(
     check_count("sync_every", sync_every, 1)
     check_is_model(model)
     by_servers, alone = _by_servers(model), threads is None
-    paths = _are_paths(data)
     servers = "under ParameterServerStrategy"
     for name, given, allowed, when in (
-        ("schema", schema, paths, "if `data` are paths"),
-        ("batch_size", batch_size, paths, "if `data` are paths"),
         ("snapshots", snapshots, alone, "without `threads`"),
-        ("snapshots", snapshots, not callable(data), "if `data` is a dataset"),
+        (
+            "snapshots",
+            snapshots,
+            not is_function(data),
+            "if `data` is not a function",
+        ),
         (
             "initial_epoch",
             initial_epoch > 0,
@@ -165,12 +176,14 @@ def fit(
         "validation_freq": validation_freq,
     }
     workers.check_alike(model.distribute_strategy, alike)
-    if paths:
-        data = open_dataset(
-            data, schema, 1024 if batch_size is None else batch_size
-        )
+    given_data = GivenData(schema, batch_size)
+    given_data.check(data, validation_data)
+    if not (
+        (by_servers and is_function(data))
+        or (not alone and not are_paths(data))
+    ):
+        data = given_data.batches("data", data, shuffle)
     if snapshots is not None:
-        check_dataset("data", data)
         if not isinstance(snapshots, Snapshot):
             snapshots = Snapshot(snapshots)
         data = snapshots._reader(data)
@@ -199,11 +212,20 @@ def fit(
             epochs=epochs,
             steps=steps.total,
         )
-        validate = None
+        validate: Callable[[], Logs] | None = None
         if validation_data is not None:
-            validate = _validation(
-                callbacks, validation_data, validation_steps, steps_per_round
+            testing = _steps(
+                model,
+                "validation_data",
+                given_data.batches("validation_data", validation_data),
+                validation_steps,
+                "test",
+                steps_per_round=steps_per_round,
             )
+
+            def validate() -> Logs:
+                return loop.test(testing, callbacks)
+
         with (
             contextlib.nullcontext()
             if snapshots is None
@@ -222,11 +244,13 @@ def fit(
 @noting_graph_errors()
 def evaluate(
     model: Model,
-    data: Any,
+    data: Data,
     *,
     verbose: int | Literal["auto"] = "auto",
     steps: int | None = None,
     callbacks: Any = None,
+    schema: SchemaLike | None = None,
+    batch_size: int | None = None,
 ) -> Logs:
     """Evaluates a model like `model.evaluate`, under every strategy of `fit`.
 
@@ -236,11 +260,13 @@ def evaluate(
 
     Args:
         model: A compiled model; see `fit`.
-        data: Batches, see `fit`; without a strategy, any input of `model.evaluate`.
+        data: See `fit`.
         verbose: See `model.evaluate`.
         steps: See `model.evaluate`.
         callbacks: See `model.evaluate`. Under ParameterServerStrategy, callbacks of
             batches are called once per round.
+        schema: See `fit`.
+        batch_size: See `fit`.
 
     Returns:
         The metrics by name.
@@ -249,16 +275,11 @@ def evaluate(
         Exception: See `fit`.
     """
     check_is_model(model)
-    if not has_strategy(model):
-        return model.evaluate(
-            data,
-            verbose=verbose,
-            steps=steps,
-            callbacks=callbacks,
-            return_dict=True,
-        )
     workers.check_alike(model.distribute_strategy, {"steps": steps})
-    testing = _steps(model, "data", data, steps, "test")
+    given = GivenData(schema, batch_size)
+    given.check(data)
+    batches = given.batches("data", data)
+    testing = _steps(model, "data", batches, steps, "test")
     with testing.errors():
         callbacks = _callback_list(
             callbacks, model, verbose, epochs=1, steps=testing.total
@@ -285,13 +306,6 @@ def _steps(
     return KerasSteps(model, name, data, steps, kind)
 
 
-def _are_paths(data: Any) -> bool:
-    paths = data if isinstance(data, list | tuple) else [data]
-    return bool(paths) and all(
-        isinstance(path, str | os.PathLike) for path in paths
-    )
-
-
 def _flat(callbacks: Any) -> list[Any]:
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
@@ -307,33 +321,4 @@ def _callback_list(
         verbose=verbose,
         add_progbar=verbose != 0,
         **options,
-    )
-
-
-def _validation(
-    callbacks: keras.callbacks.CallbackList,
-    data: Any,
-    steps: int | None,
-    steps_per_round: int | None,
-) -> Callable[[], Logs]:
-    """Returns a function that evaluates the model at the end of an epoch."""
-    model = callbacks.model
-    if has_strategy(model):
-        testing = _steps(
-            model,
-            "validation_data",
-            data,
-            steps,
-            "test",
-            steps_per_round=steps_per_round,
-        )
-        return lambda: loop.test(testing, callbacks)
-    x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
-    return lambda: model.evaluate(
-        x,
-        y,
-        sample_weight=weight,
-        steps=steps,
-        callbacks=callbacks,
-        return_dict=True,
     )

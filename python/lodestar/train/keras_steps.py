@@ -122,7 +122,7 @@ class _SharedSource(BatchSource):
     def begin(self) -> None:
         # The other workers would wait for one without a batch.
         if workers.any_of(self._strategy, self.steps == 0):
-            raise ValueError(f"`{self._name}` has no batch.")
+            raise self.no_batch()
         super().begin()
 
     def _batches(self) -> Iterable[Any]:

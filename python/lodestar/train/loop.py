@@ -12,8 +12,6 @@ from lodestar.embedding import workers
 
 Logs = dict[str, Any]
 
-NO_BATCH = "There is no batch to train on or to evaluate."
-
 
 class Steps:
     """Runs the steps of epochs, in this process or elsewhere.
@@ -41,6 +39,11 @@ class Steps:
     def end(self) -> None:
         """Ends an epoch whose steps have all run."""
         self._source.end()
+
+    def no_batch(self) -> ValueError:
+        """Returns the error for an epoch without a batch."""
+        error: ValueError = self._source.no_batch()
+        return error
 
     def build(self) -> str:
         """Creates the variables of the first step; returns an error or ""."""
@@ -145,7 +148,7 @@ def _run(
     if ended:
         steps.end()
     if not done:
-        raise ValueError(NO_BATCH)
+        raise steps.no_batch()
     # As in Keras: the metrics, unless `train_step` returns something else.
     results = model.get_metrics_result()
     if results.keys() == logs.keys():

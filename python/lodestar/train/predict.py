@@ -9,10 +9,12 @@ import tensorflow as tf
 from lodestar._checks import check_count
 from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model
+from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.batch_sources import BatchSource, check_dataset
+from lodestar.train.batch_sources import BatchSource
 from lodestar.train.cluster_steps import errors
+from lodestar.train.given_data import Data, GivenData
 from lodestar.train.step import call_model, check_is_model, compiled
 
 # Maximum number of batches, or of their outputs, in this process.
@@ -21,7 +23,12 @@ _BATCHES_PER_ROUND = 256
 
 @noting_graph_errors()
 def predict(
-    model: Model, data: tf.data.Dataset, *, steps: int | None = None
+    model: Model,
+    data: Data,
+    *,
+    steps: int | None = None,
+    schema: SchemaLike | None = None,
+    batch_size: int | None = None,
 ) -> Any:
     """Predicts like `model.predict`, under a ParameterServerStrategy.
 
@@ -31,9 +38,11 @@ def predict(
 
     Args:
         model: A model created in the scope of the strategy, compiled or not.
-        data: Batches of inputs, or of tuples that start with them. This program
-            reads them; a worker computes each.
+        data: As in `fit`: batches of inputs, or of tuples that start with them. This
+            program reads them; a worker computes each.
         steps: Number of batches. Defaults to all.
+        schema: See `fit`.
+        batch_size: See `fit`.
 
     Returns:
         The outputs of all batches in order, as arrays, or RaggedTensors if ragged.
@@ -58,11 +67,14 @@ def predict(
             "The model must be created under ParameterServerStrategy, got "
             f"{type(strategy).__name__}. {instead}"
         )
-    check_dataset("data", data)
     if steps is not None:
         check_count("steps", steps, 1)
-        data = data.take(steps)
-    source = BatchSource("data", data, None)
+    given = GivenData(schema, batch_size)
+    given.check(data)
+    dataset = given.batches("data", data)
+    if steps is not None:
+        dataset = dataset.take(steps)
+    source = BatchSource("data", dataset, None)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     if model not in _OUTPUTS:
         _OUTPUTS[model] = _outputs_of(model)
@@ -81,7 +93,7 @@ def predict(
             logs.join(coordinator)
             outputs += [value.get() for value in values]
     if not outputs:
-        raise ValueError("`data` has no batch.")
+        raise source.no_batch()
     return tf.nest.map_structure(_as_array, *outputs)
 
 

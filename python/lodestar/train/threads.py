@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar.data.pieces import Piece, pieces_of
+from lodestar.train.batch_sources import no_batch
 from lodestar.train.cluster_steps import STEPS_PER_ROUND
 from lodestar.train.keras_steps import ended, has_strategy
-from lodestar.train.loop import NO_BATCH, Steps
+from lodestar.train.loop import Steps
 from lodestar.train.step import (
     TrainingStep,
     accumulates_gradients,
@@ -85,6 +86,10 @@ class ThreadSteps(Steps):
 
     def end(self) -> None:
         """Does nothing; `begin` resets the state."""
+
+    def no_batch(self) -> ValueError:
+        """Returns the error for an epoch without a batch."""
+        return _no_batch(self.pieces)
 
     def run(self, steps: int) -> tuple[int, Mapping[str, Any]]:
         """Runs a round and waits for all threads."""
@@ -235,10 +240,14 @@ class Crew:
             self._working[thread] = self._work(piece)
 
 
-def _first(pieces: Iterable[Piece]) -> tuple[Any, Any]:
+def _first(pieces: Sequence[Piece]) -> tuple[Any, Any]:
     """Returns the first iterator that has a batch, and the batch."""
     for piece in pieces:
         iterator = iter(piece.open())
         for batch in iterator:
             return iterator, batch
-    raise ValueError(NO_BATCH)
+    raise _no_batch(pieces)
+
+
+def _no_batch(pieces: Sequence[Piece]) -> ValueError:
+    return no_batch("data", [piece.name for piece in pieces])

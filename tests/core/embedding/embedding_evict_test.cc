@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -35,6 +36,81 @@ struct Copies {
     return by_id;
   }
 };
+
+TablePolicies MaxAge(int64_t steps, TablePolicies policies = {}) {
+  policies.eviction.max_age = steps;
+  return policies;
+}
+
+TEST(EmbeddingEvictTest, RowsGoInTheStepThatMakesThemTooOld) {
+  for (const TablePolicies& policies : {MaxAge(2), MaxAge(2, MaxRows(100)),
+                                        MaxAge(2, MaxRows(100, Order::kLfu))}) {
+    auto store = MakeStore(policies, 3);
+    for (int step = 0; step < 300; ++step) {
+      Lookup(store.get(), {step, 1000});
+      Lookup(store.get(), {step - 1}, true, /*count=*/false);
+      Advance(store.get(), {step});
+      std::vector<int64_t> wanted = Range(std::max(0, step - 1), step + 1);
+      if (step == 0) wanted = {-1, 0};
+      if (step == 1) wanted = {-1, 0, 1};
+      wanted.push_back(1000);
+      ASSERT_EQ(Export(*store).ids, wanted) << step;
+      ASSERT_EQ(store->size(), static_cast<int64_t>(wanted.size()));
+    }
+    const EmbeddingStats stats = store->Stats();
+    EXPECT_EQ(stats.count(Event::kEvicted), stats.count(Event::kInserts) - 3);
+  }
+}
+
+TEST(EmbeddingEvictTest, PendingIdsGoInTheStepThatMakesThemTooOld) {
+  auto store = MakeStore(MaxAge(3, MinCount(2)));
+  Lookup(store.get(), {1});
+  for (int step = 0; step < 3; ++step) Advance(store.get());
+  Lookup(store.get(), {2});
+  EXPECT_EQ(store->Stats().pending, 2);
+  Advance(store.get());
+  EXPECT_EQ(Export(*store).pending_ids, (std::vector<int64_t>{2}));
+  EXPECT_FALSE(Lookup(store.get(), {1})[0]);  // starts over
+}
+
+TEST(EmbeddingEvictTest, LimitsThatScanActAtMultiplesOfTheirPeriod) {
+  TablePolicies policies;
+  policies.eviction.min_frequency = 2;
+  policies.eviction.min_frequency_every = 5;
+  policies.eviction.min_norm = 0.505f;
+  policies.eviction.min_norm_every = 3;
+  auto store = MakeStore(policies, 4);
+  const std::vector<int64_t> ids = {1, 2};
+  const std::vector<float> rows = {0.3f, 0.4f, 0.3f, 0.41f};
+  ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
+  for (int step = 0; step < 2; ++step) {
+    Lookup(store.get(), {2});
+    Advance(store.get());
+  }
+  EXPECT_EQ(Export(*store).ids, ids);
+  Advance(store.get());  // to step 3
+  EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{2}));
+  EXPECT_TRUE(store->SetStep(4).ok());
+  const std::vector<int64_t> more = {3};
+  ASSERT_TRUE(store->InsertOrAssign(more, rows.data() + 2, nullptr).ok());
+  EXPECT_TRUE(store->SetStep(14, {}, /*evicts=*/false).ok());
+  EXPECT_TRUE(store->SetStep(4).ok());
+  EXPECT_EQ(store->size(), 2);
+  EXPECT_TRUE(store->SetStep(6).ok());  // passes 5, and reaches 6
+  EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{2}));
+  EXPECT_EQ(store->Stats().count(Event::kEvicted), 2);
+}
+
+TEST(EmbeddingEvictTest, ATableThatOnlyServesKeepsItsRows) {
+  TablePolicies policies = MaxAge(1);
+  policies.storage = RowStorage::kFloat16;
+  auto store = MakeStore(policies);
+  const std::vector<float> row = {1, 2};
+  const std::vector<int64_t> ids = {1};
+  ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
+  EXPECT_TRUE(store->SetStep(9).ok());
+  EXPECT_EQ(store->size(), 1);
+}
 
 TEST(EmbeddingEvictTest, MinFrequencyEvictsRowsThatWereSeldomSeen) {
   for (int64_t max_rows : {0, 100}) {

@@ -182,7 +182,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
       }));
       threads.push_back(until_stopped([&] {
         Advance(store.get(), ids);
-        store->SetStep(++steps);
+        EXPECT_TRUE(store->SetStep(++steps).ok());
         // Counted exactly once, whether moved before, during or after the call.
         std::vector<bool> there = Lookup(store.get(), ids, false);
         for (bool found : there) {

@@ -143,7 +143,7 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
     } else {
       int64_t removed;
       EXPECT_TRUE(store->Remove(ids, &removed, {}).ok());
-      store->SetStep(store->step() + 10);
+      EXPECT_TRUE(store->SetStep(store->step() + 10).ok());
       if (policies.eviction.max_rows > 0) {
         EvictionPolicy policy;
         policy.max_age = 100;

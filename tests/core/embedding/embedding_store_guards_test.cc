@@ -117,7 +117,7 @@ void ExpectCountedOncePerStep(const TablePolicies& policies) {
     EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
     ASSERT_EQ(frequencies,
               std::vector<int64_t>(ids.size(), admitted ? step : 0));
-    store->SetStep(step);
+    EXPECT_TRUE(store->SetStep(step).ok());
   }
 }
 

@@ -191,10 +191,10 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
     const auto make = [&] {
       Store store = make_empty();
       for (int64_t step = 0; step < 2; ++step) {
-        store->SetStep(step);
+        EXPECT_TRUE(store->SetStep(step).ok());
         EXPECT_TRUE(see(store.get(), 2000).ok());
       }
-      store->SetStep(2);
+      EXPECT_TRUE(store->SetStep(2).ok());
       return store;
     };
     FailEachAllocation(

@@ -315,7 +315,7 @@ TEST(EmbeddingStoreStressTest, AdmissionCountsStepsNotThreads) {
     std::vector<int64_t> ids(300);
     for (int i = 0; i < 300; ++i) ids[i] = first + i;
     for (int64_t occurrence = 1; occurrence <= 3; ++occurrence) {
-      store->SetStep(++step);
+      EXPECT_TRUE(store->SetStep(++step).ok());
       std::vector<std::thread> threads;
       for (int t = 0; t < 8; ++t) {
         threads.emplace_back([&, t] {
@@ -403,7 +403,7 @@ TEST(EmbeddingStoreStressTest, EveryStepCountsOnce) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    store->SetStep(++step);
+    EXPECT_TRUE(store->SetStep(++step).ok());
     std::vector<int64_t> frequencies(ids.size());
     EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
     ASSERT_EQ(frequencies, std::vector<int64_t>(ids.size(), step));

@@ -177,11 +177,11 @@ TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
     const std::vector<int64_t> old_ids = {1, 2};
     const std::vector<int64_t> ids = {1, 3};
     ASSERT_TRUE(store->FindOrInsert(old_ids, options, refs, nullptr).ok());
-    store->SetStep(5);
+    EXPECT_TRUE(store->SetStep(5).ok());
     const ParallelFor parallel =
         [&](int64_t total, int64_t,
             const std::function<void(int64_t, int64_t)>& body) {
-          store->SetStep(7);
+          EXPECT_TRUE(store->SetStep(7).ok());
           body(0, total);
         };
     ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());

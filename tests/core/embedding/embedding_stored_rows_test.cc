@@ -159,7 +159,7 @@ TEST_P(EmbeddingStoredRowsTest, EvictionReadsAndReturnsRows) {
   const std::vector<int64_t> ids = {1, 2};
   const std::vector<float> rows = {0.5f, 0.5f, 3.0f, 4.0f};
   ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
-  store->SetStep(1);
+  EXPECT_TRUE(store->SetStep(1).ok());
   EvictionPolicy policy;
   policy.min_norm = 1;
   std::vector<int64_t> evicted(1);

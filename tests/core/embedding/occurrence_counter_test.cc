@@ -34,7 +34,13 @@ AdmissionPolicy BySketch(int64_t min_count) {
 struct Table {
   explicit Table(const AdmissionPolicy& policy)
       : rows(1, RowType::kFloat32, 1, TablePolicies()),
-        counter(policy, &rows, &step) {}
+        counter(WithAdmission(policy), &rows, &step) {}
+
+  static TablePolicies WithAdmission(const AdmissionPolicy& policy) {
+    TablePolicies policies;
+    policies.admission = policy;
+    return policies;
+  }
 
   // Looks up `ids` and returns the admitted ones.
   std::vector<int64_t> Lookup(const std::vector<int64_t>& ids, int64_t now,
@@ -144,7 +150,7 @@ TEST(OccurrenceCounterTest, OldPendingIdsAreDropped) {
   table.Lookup({8}, 3);
   {
     const ShardLocks locks(table.rows);
-    table.counter.Forget(/*max_age=*/1, /*now=*/3);
+    table.counter.Forget(/*shard=*/0, /*max_age=*/1, /*now=*/3);
   }
   EXPECT_EQ(table.Pending(3), (std::vector<int64_t>{8}));
   const ShardLocks locks(table.rows);

@@ -226,7 +226,7 @@ TEST_F(ShardedRowsTest, ARowCanBypassTheOrder) {
   EXPECT_EQ(shard.Find(hash.tag, 7), row);
   EXPECT_EQ(shard.rows.meta(row)->last_seen, 3);
   EXPECT_EQ(shard.rows.meta(row)->frequency, 2u);
-  EXPECT_EQ(shard.order->oldest(), EvictionList::kNone);
+  EXPECT_EQ(shard.order->by_age()->oldest(), EvictionList::kNone);
   rows_.Erase(&shard, hash.tag, row);
   EXPECT_EQ(shard.Find(hash.tag, 7), LeafIndex::kNoRow);
   EXPECT_EQ(shard.rows.live(), 0);
@@ -239,12 +239,14 @@ TEST_F(ShardedRowsTest, AListIsRebuiltInKeyOrder) {
   OrderRebuild order;
   order.Reserve(shard);
   order.Run(&shard);
-  EXPECT_TRUE(rows_.ordered_by(EvictionPolicy::Order::kLru));
+  EXPECT_TRUE(rows_.ordered());
+  EXPECT_FALSE(rows_.ordered_by_frequency());
   int64_t listed = 0;
   EvictionKey last;
-  for (uint32_t row = shard.order->oldest(); row != EvictionList::kNone;
-       row = shard.order->after(row), ++listed) {
-    const EvictionKey key = shard.order->KeyOf(row);
+  const EvictionList* const list = shard.order->by_age();
+  for (uint32_t row = list->oldest(); row != EvictionList::kNone;
+       row = list->after(row), ++listed) {
+    const EvictionKey key = list->KeyOf(row);
     if (listed > 0) {
       EXPECT_TRUE(last < key);
     }

@@ -16,9 +16,11 @@ uint32_t TagOf(int64_t id) {
   return static_cast<uint32_t>(Mix64(static_cast<uint64_t>(id)) >> 32);
 }
 
-TEST(PendingIdsTest, AgreesWithAModel) {
+class PendingIdsTest : public testing::TestWithParam<bool> {};
+
+TEST_P(PendingIdsTest, AgreesWithAModel) {
   EpochDomain epochs;
-  PendingIds pending(&epochs);
+  PendingIds pending(&epochs, /*by_age=*/GetParam());
   std::map<int64_t, std::pair<uint32_t, int64_t>> model;
   std::mt19937_64 rng(3);
   for (int64_t step = 0; step < 20000; ++step) {
@@ -40,6 +42,19 @@ TEST(PendingIdsTest, AgreesWithAModel) {
       found->second = {found->second.first + 1, step};
       pending.Set(entry, found->second.first, step);
     }
+    if (step % 500 == 0) {
+      pending.RemoveOlder(/*max_age=*/800, step, TagOf);
+      for (auto it = model.begin(); it != model.end();) {
+        it = step - it->second.second > 800 ? model.erase(it) : ++it;
+      }
+    }
+    if (step % 1500 == 0) {
+      uint32_t low = 0;
+      while (!pending.Compact(100, &low, TagOf)) {
+      }
+      while (pending.ReleaseSegment()) {
+      }
+    }
     ASSERT_EQ(pending.size(), static_cast<int64_t>(model.size()));
   }
   pending.ForEach([&](int64_t id, uint32_t occurrences, int64_t last_seen) {
@@ -52,6 +67,8 @@ TEST(PendingIdsTest, AgreesWithAModel) {
   pending.Clear();
   EXPECT_EQ(pending.size(), 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(ByAge, PendingIdsTest, testing::Bool());
 
 TEST(CountingSketchTest, AnEstimateIsNeverBelowTheCount) {
   CountingSketch sketch(512, 3);

@@ -429,7 +429,7 @@ TEST(EmbeddingSnapshotTest, CompactionMovesRowsWithTheirMarks) {
   const SnapshotFileCounts counts = SaveInto(snapshot.get(), &content);
   EXPECT_EQ(counts.rows, 0);  // its step inserted the rows
   snapshot->Commit("b");
-  store->SetStep(1);
+  EXPECT_TRUE(store->SetStep(1).ok());
   Access(store.get(), Range(1000, 1010), false);
   ASSERT_TRUE(store->Remove(Range(2000, 2500), &count, {}).ok());
   ASSERT_TRUE(store->Compact(&count, {}).ok());
@@ -581,7 +581,7 @@ class RandomEvents {
         ASSERT_TRUE(store->Compact(&number, {}).ok());
         break;
       case 9:
-        store->SetStep(store->step() + rng_() % 3);
+        EXPECT_TRUE(store->SetStep(store->step() + rng_() % 3).ok());
         if (rng_() % 2 == 0) store->ReleaseStep();
         break;
       case 10:

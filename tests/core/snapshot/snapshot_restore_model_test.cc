@@ -316,7 +316,7 @@ TEST_P(SnapshotRestoreModelTest, EvictionOrderIsRestored) {
   }
   const int64_t first_step = wanted->step();
   for (EmbeddingStore* store : stores) {
-    store->SetStep(c.max_age < 0 ? first_step : 10);
+    EXPECT_TRUE(store->SetStep(c.max_age < 0 ? first_step : 10).ok());
     for (int64_t first = 0; first < 500; first += 20) {
       std::vector<int64_t> ids;
       for (int64_t id = 0; id < 20; ++id) ids.push_back(-1 - first - id);
@@ -326,7 +326,7 @@ TEST_P(SnapshotRestoreModelTest, EvictionOrderIsRestored) {
       ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
       int64_t evicted = 0;
       ASSERT_TRUE(store->Evict(store->eviction(), &evicted, nullptr).ok());
-      store->SetStep(store->step() + 1);
+      EXPECT_TRUE(store->SetStep(store->step() + 1).ok());
     }
   }
   ExpectEqual(Export(*loaded), Export(*wanted));

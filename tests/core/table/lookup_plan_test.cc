@@ -69,7 +69,7 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
     case 4: {
       EvictionPolicy policy;
       policy.max_age = 1;
-      store->SetStep(store->step() + 5);
+      EXPECT_TRUE(store->SetStep(store->step() + 5).ok());
       EXPECT_TRUE(store->Evict(policy, &number, nullptr).ok());
       break;
     }

@@ -25,6 +25,14 @@ TEST(TableTest, OptionsOutOfRangeAreErrors) {
   policies.eviction.max_rows = -1;
   EXPECT_EQ(Table::CheckOptions(1, policies).message(),
             "`max_rows` must be at least 0, got -1.");
+  policies.eviction.max_rows = 0;
+  policies.eviction.min_norm_every = 0;
+  EXPECT_EQ(Table::CheckOptions(1, policies).message(),
+            "`min_norm_every` must be at least 1, got 0.");
+  policies.eviction.min_norm_every = 1;
+  policies.eviction.min_frequency_every = -3;
+  EXPECT_EQ(Table::CheckOptions(1, policies).message(),
+            "`min_frequency_every` must be at least 1, got -3.");
 }
 
 TEST(TableTest, AnExecutionHoldsWhatItIsMadeFrom) {
@@ -36,17 +44,16 @@ TEST(TableTest, AnExecutionHoldsWhatItIsMadeFrom) {
 TEST(TableTest, StepsOfSeveralTablesMove) {
   const std::unique_ptr<Table> tables[] = {MakeTable(), MakeTable(),
                                            MakeTable()};
-  tables[1]->SetStep(7);
-  const std::vector<Table::NextStep> steps = {
-      {tables[0].get(), 5},
-      {tables[1].get(), 9},
-      {tables[2].get(), Table::kSameStep}};
-  Table::MoveSteps(steps);
+  EXPECT_TRUE(tables[1]->SetStep(7).ok());
+  std::vector<Table::NextStep> steps = {{tables[0].get(), 5},
+                                        {tables[1].get(), 9},
+                                        {tables[2].get(), Table::kSameStep}};
+  ASSERT_TRUE(Table::MoveSteps(Span<Table::NextStep>(steps), {}).ok());
   EXPECT_EQ(tables[0]->step(), 5);
   EXPECT_EQ(tables[1]->step(), 7);
   EXPECT_EQ(tables[2]->step(), 0);
   tables[1]->ReleaseStep();
-  Table::MoveSteps(steps);
+  ASSERT_TRUE(Table::MoveSteps(Span<Table::NextStep>(steps), {}).ok());
   EXPECT_EQ(tables[0]->step(), 6);
   EXPECT_EQ(tables[1]->step(), 9);
 }
@@ -95,7 +102,7 @@ TEST(TableTest, AReplacementHoldsTheRowsAndTheLiveState) {
   view.last_seen = numbers;
   std::unique_ptr<Table> next;
   ASSERT_TRUE(table->CreateReplacement(view, {}, &next).ok());
-  table->SetStep(11);
+  EXPECT_TRUE(table->SetStep(11).ok());
   table->CountBatch(3, 2, 1);
   ASSERT_TRUE(next->CopyLiveState(*table, view, {}).ok());
   EXPECT_EQ(next->step(), 11);

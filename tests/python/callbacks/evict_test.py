@@ -43,20 +43,20 @@ def fit(m, callback, **options):
 def test_every_few_batches():
     # After batch 6, of ids 0 to 5, age 3 is that of id 2.
     m = model()
-    fit(m, Evict(3, lodestar.MaxAge(3)))
+    fit(m, Evict(lodestar.MaxAge(3), 3))
     for name in ("user", "item"):
         assert ids_of(m, name) == [3, 4, 5, 6, 7]
 
 
-def test_every_epoch_with_the_policies_of_the_tables():
-    m = model(eviction=lodestar.MaxAge(2))
+def test_every_epoch():
+    m = model()
     sizes = []
     seen = keras.callbacks.LambdaCallback(
         on_train_batch_end=lambda batch, logs: sizes.append(len(ids_of(m)))
     )
     m.fit(
         X, Y, batch_size=1, epochs=2, shuffle=False, verbose=0,
-        callbacks=[seen, Evict()],
+        callbacks=[seen, Evict(lodestar.MaxAge(2))],
     )  # fmt: skip
     assert sizes[:8] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert sizes[8] == 3  # two rows of the first epoch are left
@@ -69,8 +69,8 @@ def test_rows_are_handed_on():
     fit(
         m,
         Evict(
-            4,
             lodestar.MaxAge(0),
+            4,
             on_evict=lambda table, ids, rows: kept.append(
                 (table.name, ids.tolist(), rows.shape)
             ),
@@ -87,7 +87,7 @@ def test_rows_are_handed_on():
 def test_nothing_is_handed_on_without_evicted_rows():
     calls = []
     m = model()
-    fit(m, Evict(1, lodestar.MaxAge(99), on_evict=lambda *x: calls.append(x)))
+    fit(m, Evict(lodestar.MaxAge(99), 1, on_evict=lambda *x: calls.append(x)))
     assert not calls
 
 
@@ -105,7 +105,7 @@ def train(m, folder, callbacks, epochs):
 
 def test_train_fit_resumes_the_count(tmp_path):
     def evict():
-        return Evict(3, lodestar.MaxAge(3))
+        return Evict(lodestar.MaxAge(3), 3)
 
     whole = model()
     train(whole, str(tmp_path / "whole"), [evict()], 2)
@@ -130,7 +130,7 @@ def test_train_fit_resumes_the_count(tmp_path):
 def test_the_count_goes_on_over_steps_per_execution():
     m = model()
     m.compile(lodestar.optimizers.SGD(), "mse", steps_per_execution=4)
-    fit(m, Evict(3, lodestar.MaxAge(0)))
+    fit(m, Evict(lodestar.MaxAge(0), 3))
     assert ids_of(m) == []  # after batches 4 and 8
 
 
@@ -139,17 +139,17 @@ def test_bad_every(every):
     with pytest.raises(
         ValueError, match="`every` must be 'epoch' or an integer"
     ):
-        Evict(every)
+        Evict(lodestar.MaxAge(1), every)
 
 
 def test_other_bad_arguments():
     with pytest.raises(ValueError, match="`policy` must be MaxAge, .* got 3"):
-        Evict(1, 3)
+        Evict(3)
+    with pytest.raises(ValueError, match="`policy` must be at least one"):
+        Evict([])
     with pytest.raises(ValueError, match="`on_evict` must be a function .* 3"):
-        Evict(1, on_evict=3)
-    with pytest.raises(ValueError, match=r"no `policy`.*\['user', 'item'\]"):
-        fit(model(), Evict(1))
+        Evict(lodestar.MaxAge(1), on_evict=3)
     plain = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     plain.compile("sgd", "mse")
     with pytest.raises(ValueError, match="the model has no table"):
-        fit(plain, Evict(1, lodestar.MaxAge(1)))
+        fit(plain, Evict(lodestar.MaxAge(1), 1))

@@ -368,7 +368,7 @@ def test_fit_refuses(path):
     with pytest.raises(
         TypeError, match="`data` must be a tf.data.Dataset, got"
     ):
-        train(model(), np.ones((4, 2)), snapshots=path)
+        train(model(), 3, snapshots=path)
     with pytest.raises(ValueError, match="`initial_epoch` works only without"):
         train(model(), data, snapshots=path, initial_epoch=1)
     with pytest.raises(ValueError, match="`data` is endless. Pass the number"):

@@ -27,6 +27,137 @@ def devices(request):
     return request.param
 
 
+def model(t, **options):
+    """Returns a model of one id per example that trains table `t`."""
+    ids = keras.Input((1,), dtype="int64")
+    rows = lodestar.layers.DynamicEmbedding(table=t, combiner="sum")(ids)
+    m = keras.Model(ids, keras.layers.Dense(1)(rows))
+    m.compile(lodestar.optimizers.SGD(0.1), "mse", **options)
+    return m
+
+
+X = np.arange(12)[:, None]
+Y = np.ones((12, 1), np.float32)
+
+
+@pytest.mark.parametrize("unfused", [False, True])
+def test_max_age_acts_in_fit(devices, unfused):
+    """As the reference removes them: after each step, what is too old."""
+    t = table(
+        eviction=lodestar.MaxAge(2),
+        optimizer=keras.optimizers.SGD(0.1) if unfused else None,
+        devices=devices,
+    )
+    sizes = []
+    seen = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: sizes.append(ids_of(t))
+    )
+    m = model(t)
+    options = {"batch_size": 1, "shuffle": False, "verbose": 0}
+    m.fit(X, Y, callbacks=[seen], **options)
+    assert sizes == [list(range(max(0, i - 1), i + 1)) for i in range(12)]
+    assert t.stats()["evicted"] == 10
+    before = t.export()
+    m.predict(X, verbose=0)
+    m.evaluate(X, Y, verbose=0)
+    t.trainable = False
+    m.compile(lodestar.optimizers.SGD(0.1), "mse")
+    m.fit(X, Y, **options)
+    t.set_step(99)
+    after = t.export()
+    assert after.ids.numpy().tolist() == before.ids.numpy().tolist() == [10, 11]
+
+
+def test_max_age_acts_in_train_fit_and_with_steps_per_execution():
+    for train in (
+        lambda m, data: lodestar.train.fit(m, data, verbose=0),
+        lambda m, data: lodestar.train.fit(m, [data], threads=1, verbose=0),
+        lambda m, data: m.fit(data, verbose=0),
+    ):
+        t = table(eviction=lodestar.MaxAge(1))
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(1)
+        train(model(t, steps_per_execution=3), data)
+        assert ids_of(t) == [11]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_policies_act_in_a_custom_loop(devices, graph):
+    """Frequencies and norms at multiples of `every`, and an LFU cap with ages."""
+    t = table(
+        eviction=[
+            lodestar.MaxRows(90, "lfu"),
+            lodestar.MaxAge(7),
+            lodestar.MinFrequency(2, every=5),
+            lodestar.MinNorm(1e-3, every=4),
+        ],
+        embeddings_initializer="zeros",
+        devices=devices,
+    )
+    optimizer = lodestar.optimizers.SGD(1.0)
+
+    def step(ids, gradient):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(t.lookup(ids)) * gradient
+        optimizer.apply([tape.gradient(loss, t)], [t])
+
+    run = tf.function(step) if graph else step
+    wanted = {}
+    for number in range(1, 40):
+        ids = [number, 100 + number // 3]
+        gradient = float(number % 2)
+        run(tf.constant(ids, tf.int64), gradient)
+        for each in ids:
+            seen, count, norm = wanted.get(each, (0, 0, 0.0))
+            wanted[each] = (number - 1, count + 1, norm + gradient)
+        wanted = {
+            each: (seen, count, norm)
+            for each, (seen, count, norm) in wanted.items()
+            if number - seen <= 7
+            and (number % 5 or count >= 2)
+            and (number % 4 or norm > 0)
+        }
+        assert ids_of(t) == sorted(wanted), number
+
+
+def test_pending_ids_are_forgotten(devices):
+    t = table(
+        admission=lodestar.MinCount(2),
+        eviction=lodestar.MaxAge(3),
+        devices=devices,
+    )
+    t.lookup([1], training=True)
+    t.set_step(3)
+    assert t.stats()["pending"] == 1
+    t.set_step(4)
+    assert t.stats()["pending"] == 0
+
+
+def test_a_snapshot_knows_what_training_evicted(tmp_path):
+    t = table(eviction=lodestar.MaxAge(2))
+    m = model(t)
+    options = {"batch_size": 1, "shuffle": False, "verbose": 0}
+    for first in (0, 4, 8):
+        m.fit(X[first : first + 4], Y[:4], **options)
+        lodestar.snapshot.save(str(tmp_path), m, delta=first > 0)
+    restored = table(eviction=lodestar.MaxAge(2))
+    lodestar.snapshot.restore(str(tmp_path), model(restored))
+    assert ids_of(restored) == ids_of(t) == [10, 11]
+
+
+def test_own_policies_that_are_refused():
+    with pytest.raises(ValueError, match=r"MaxAge\(0\), which evicts each row"):
+        table(eviction=lodestar.MaxAge(0))
+    for policy in (lodestar.MinFrequency, lodestar.MinNorm):
+        with pytest.raises(ValueError, match="`every` of Min.* must be .* 0"):
+            policy(2, every=0)
+    t = table(eviction=lodestar.MinNorm(1))
+    message = r"`on_evict` would not get the rows that MinNorm\(x=1, every=1000"
+    with pytest.raises(ValueError, match=message):
+        t.on_evict = print
+    with pytest.raises(ValueError, match="`on_evict` would not get the rows"):
+        table(eviction=lodestar.MaxAge(3), on_evict=print)
+
+
 def test_min_frequency(devices):
     t = table(eviction=lodestar.MinFrequency(3), devices=devices)
     for step in range(4):
@@ -92,28 +223,23 @@ def test_on_evict(devices, graph):
         assert isinstance(ids, np.ndarray) and isinstance(rows, np.ndarray)
         kept.update(zip(ids.tolist(), rows.tolist()))
 
-    t = table(
-        eviction=lodestar.MaxAge(0),
-        on_evict=keep,
-        devices=devices,
-        embeddings_initializer="ones",
-    )
+    t = table(on_evict=keep, devices=devices, embeddings_initializer="ones")
     t.lookup([1, 2], training=True)
     t.set_step(1)
     t.lookup([2], training=True)
-    evict = tf.function(t.evict) if graph else t.evict
+
+    def old():
+        return t.evict(lodestar.MaxAge(0))
+
+    evict = tf.function(old) if graph else old
     assert int(evict()) == 1
     assert kept == {1: [1, 1]}
     t.on_evict = None
     t.set_step(9)
-    assert int(t.evict()) == 1
+    assert int(old()) == 1
     assert list(kept) == [1]
-    t.on_evict = 3
-    t.lookup([4], training=True)
-    t.set_step(19)
     with pytest.raises(ValueError, match="`on_evict` must be a function .* 3"):
-        t.evict()
-    assert int(t.size()) == 1
+        t.on_evict = 3
 
 
 def test_on_evict_gets_no_rows_that_a_lookup_evicts():

@@ -296,13 +296,14 @@ def test_an_import_over_the_cap_changes_nothing():
 
 
 def test_evict():
-    t = table(eviction=[lodestar.MaxAge(2), lodestar.MinNorm(0.5)])
+    t = table()
     t.insert_or_assign([1, 2], [[0.3, 0.3], [0.6, 0.6]])
     t.set_step(1)
     t.insert_or_assign([3], [[9.0, 9.0]])
     t.set_step(3)
     t.lookup([4], training=True)  # small, but seen in this step
-    assert int(t.evict()) == 2  # 2 by its age, 1 by both
+    policy = [lodestar.MaxAge(2), lodestar.MinNorm(0.5)]
+    assert int(t.evict(policy)) == 2  # 2 by its age, 1 by both
     assert ids_of(t) == [3, 4]
     t.set_step(4)
     evict = tf.function(lambda: t.evict(lodestar.MaxRows(1)))

@@ -420,7 +420,7 @@ def test_fit_of_sparse_ids_and_numbers(two):
         (
             {"data": lambda context: None},
             TypeError,
-            "`data` must be a tf.data.",
+            "The function `data` must return a tf.data.",
         ),
         (
             {"steps_per_epoch": 0},

@@ -376,11 +376,11 @@ def what_cannot_be_trained_is_named():
         ):
             train(bare, DATA)
     with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
-        fit(ours, X)
+        fit(ours, 3)
     with pytest.raises(TypeError, match="`validation_data` must be a tf.data"):
-        fit(ours, DATA, validation_data=(X, Y))
+        fit(ours, DATA, validation_data=[DATA])
     for train in (fit, evaluate):
-        with pytest.raises(ValueError, match="no batch to train on or to eval"):
+        with pytest.raises(ValueError, match="`data` has no batch"):
             train(ours, DATA.take(0))
     with pytest.raises(ValueError, match="endless. Pass `steps_per_epoch`"):
         fit(ours, lambda context: DATA)

@@ -33,7 +33,7 @@ class OwnStep(keras.Model):
 
 def make_model(kind=keras.Model, **options):
     keras.utils.set_random_seed(3)
-    ids = keras.Input((2,), dtype="int64")
+    ids = keras.Input((2,), dtype="int64", name="ids")
     rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="e")(ids)
     x = keras.layers.Dropout(0.3, seed=1)(keras.layers.Dense(3)(rows))
     model = kind(ids, keras.layers.Dense(1)(x))
@@ -104,8 +104,13 @@ def test_it_is_model_fit(options, known):
         # Keras counts steps that the last execution does not have.
         assert ("on_train_batch_end", 11) in [c[:2] for c in there.calls]
         assert ("on_train_batch_end", 10) in [c[:2] for c in here.calls]
-    else:
-        assert here.calls == there.calls
+        return
+    if "steps_per_execution" in options:  # nor those of the validation
+        calls = [c for c in here.calls if c[0] == "on_test_batch_end"]
+        assert [c[1] for c in calls] == [1]
+        for each in (here, there):
+            each.calls = [c for c in each.calls if "test_batch" not in c[0]]
+    assert here.calls == there.calls
 
 
 def test_steps_are_counted_exactly():
@@ -200,6 +205,98 @@ def make_subclassed():
     return model
 
 
+class Batches(keras.utils.PyDataset):
+    """Two batches of Keras."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, number):
+        part = slice(22 * number, 22 * number + 22)
+        return IDS[part], Y[part]
+
+
+WHOLE = tf.data.Dataset.from_tensor_slices((IDS, Y)).batch(22)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (IDS, Y),
+        (tf.constant(IDS), Y.tolist()),
+        ({"ids": IDS}, Y.astype(np.float64)),
+        ([IDS], Y, np.ones(44)),
+        Batches(),
+        lambda context: WHOLE,
+        WHOLE,
+    ],
+    ids=["arrays", "lists", "dict", "weights", "keras", "function", "dataset"],
+)
+def test_everything_that_keras_takes(data):
+    """As data, as validation data, and in an evaluation."""
+    wanted, found = make_model(), make_model()
+    there = wanted.fit(WHOLE, epochs=2, validation_data=WHOLE, verbose=0)
+    options = {"batch_size": 22} if isinstance(data, tuple) else {}
+    here = fit(
+        *(found, data),
+        epochs=2,
+        validation_data=data,
+        shuffle=False,
+        verbose=0,
+        **options,
+    )
+    for name, values in there.history.items():
+        np.testing.assert_allclose(here.history[name], values, 1e-5)
+    logs = evaluate(found, data, verbose=0, **options)
+    assert logs["loss"] == pytest.approx(here.history["val_loss"][-1], 1e-5)
+
+
+def test_arrays_are_shuffled_in_the_same_orders():
+    first, second, sorted_ = make_model(), make_model(), make_model()
+    for model in (first, second):
+        fit(model, (IDS, Y), epochs=2, batch_size=4, verbose=0)
+    fit(sorted_, (IDS, Y), epochs=2, batch_size=4, shuffle=False, verbose=0)
+    assert state(first) == state(second) != state(sorted_)
+
+
+def test_paths_of_validation_have_the_schema_of_the_data(tmp_path):
+    (tmp_path / "a.csv").write_text("user,label\n7,0\n8,1\n9,1\n")
+    (tmp_path / "b.csv").write_text("user,label\n9,1\n")
+    schema = lodestar.data.Schema(
+        [
+            lodestar.data.Column.label("label"),
+            lodestar.data.Column.sparse("user", encoding="int"),
+        ]
+    )
+    inputs = schema.inputs()
+    rows = lodestar.layers.DynamicEmbedding(4, combiner="sum")(inputs["user"])
+    model = keras.Model(inputs, keras.layers.Dense(1)(rows))
+    model.compile(lodestar.optimizers.SGD(0.1), "mse")
+    found = fit(
+        *(model, tmp_path / "a.csv"),
+        validation_data=tmp_path / "b.csv",
+        schema=schema,
+        verbose=0,
+    )
+    assert len(found.history["val_loss"]) == 1
+    evaluate(model, str(tmp_path / "b.csv"), schema=schema, verbose=0)
+    (tmp_path / "c.csv").write_text("user,label\n")
+    empty = [tmp_path / "c.csv"]
+    message = "`{}` has no batch: no record was found in .*c.csv"
+    for options in ({}, {"threads": 1}, {"snapshots": tmp_path / "s"}):
+        with pytest.raises(ValueError, match=message.format("data")):
+            fit(model, empty, schema=schema, verbose=0, **options)
+    with pytest.raises(ValueError, match=message.format("data")):
+        evaluate(model, empty, schema=schema, verbose=0)
+    with pytest.raises(ValueError, match=message.format("validation_data")):
+        fit(
+            *(model, tmp_path / "a.csv"),
+            validation_data=empty,
+            schema=schema,
+            verbose=0,
+        )
+
+
 @pytest.mark.parametrize("make", [make_model, make_subclassed])
 def test_snapshots_resume_bit_by_bit(tmp_path, make):
     whole = make()
@@ -250,11 +347,18 @@ def test_metrics_of_an_evaluation():
 @pytest.mark.parametrize(
     "data, options, error, message",
     [
-        (IDS, {}, TypeError, "`data` must be a tf.data.Dataset, got ndarray"),
-        (lambda context: 1, {}, TypeError, "Dataset, got function"),
+        (3, {}, TypeError, "a function that returns a dataset, got int"),
+        ([batches()], {}, TypeError, "dataset, got list of"),
+        ((IDS, Y, Y, Y), {}, TypeError, "A tuple of arrays must be .* got 4"),
+        ((IDS, Y[1:]), {}, ValueError, r"same number of .* got \[43, 44\]"),
+        ((IDS, None, Y), {}, TypeError, "Sample weights need labels"),
+        (lambda context: 1, {}, TypeError, "must return a tf.* got int"),
+        (batches(), {"batch_size": 3}, ValueError, "paths or arrays"),
+        ((IDS[:0], Y[:0]), {}, ValueError, "`data` has no batch"),
+        (batches(), {"validation_data": 3}, TypeError, "`validation_data` mu"),
         (batches(), {"epochs": -1}, ValueError, "`epochs` must be an integer"),
         (batches(), {"steps_per_epoch": 0}, ValueError, "`steps` must be an"),
-        (batches().take(0), {}, ValueError, "There is no batch to train on"),
+        (batches().take(0), {}, ValueError, "`data` has no batch"),
         (batches().repeat(), {}, ValueError, "`data` is endless. Pass the"),
         (batches(), {"sync_every": 2}, ValueError, "under ParameterServer"),
         (batches(), {"steps_per_round": 2}, ValueError, "or with `threads`"),

@@ -33,7 +33,7 @@ def outputs_are_in_the_order_of_batches():
     with pytest.raises(
         TypeError, match="`data` must be a tf.data.Dataset, got"
     ):
-        predict(ours, X)
+        predict(ours, 3)
     with pytest.raises(ValueError, match="steps"):
         predict(ours, DATA, steps=0)
     with pytest.raises(ValueError, match="`data` is endless"):

@@ -162,4 +162,22 @@ Status DeviceStore::EvictRows(const EvictionPolicy& policy,
   return turn.End();
 }
 
+Status DeviceStore::EvictDue(const EvictionPolicy& due, const Execution& on) {
+  EvictionPolicy policy = due;
+  {
+    // What an earlier call had no memory for.
+    MutexLock lock(&mutex_);
+    if (postponed_.min_norm > 0.0f) policy.min_norm = postponed_.min_norm;
+    if (postponed_.min_frequency > 0) {
+      policy.min_frequency = postponed_.min_frequency;
+    }
+  }
+  int64_t evicted = 0;
+  const Status status = Evict(policy, &evicted, on);
+  const bool postpones = status.code() == StatusCode::kResourceExhausted;
+  MutexLock lock(&mutex_);
+  postponed_ = postpones ? policy : EvictionPolicy();
+  return postpones ? Status() : status;
+}
+
 }  // namespace lodestar

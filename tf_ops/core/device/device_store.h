@@ -238,6 +238,7 @@ class DeviceStore final : public Table {
   Status EvictRows(const EvictionPolicy& policy,
                    const AllocateEvicted& allocate, int64_t* evicted,
                    const Execution& on) override;
+  Status EvictDue(const EvictionPolicy& due, const Execution& on) override;
   // Does nothing: free memory is kept for new rows.
   Status Compact(int64_t* returned, const Execution&) override {
     *returned = 0;
@@ -330,6 +331,9 @@ class DeviceStore final : public Table {
   // Also allocates the rest of *readers.
   Status FindReaders(const DeviceStream& on, const Ids& unique_ids,
                      const bool* shared, SharedReaders* readers) const;
+  // AssignIfUnchanged, without moving the step.
+  Status AssignRows(const DeviceStream& on, const UpdatedRows& updated,
+                    const AttachedOptimizer& optimizer, bool* changed);
   // Locks several tables, in an order that is the same for all callers, for
   // work that writes to them. Requires: the tables are different.
   class WriteTurns {
@@ -549,6 +553,8 @@ class DeviceStore final : public Table {
   // are removed, all slots replaced, or shared rows imported.
   int64_t number_ LODESTAR_GUARDED_BY(mutex_) = NextNumber();
   DeviceAdmission admission_ LODESTAR_GUARDED_BY(mutex_);
+  // What EvictDue had no memory to evict.
+  EvictionPolicy postponed_ LODESTAR_GUARDED_BY(mutex_);
   // Shared rows, which form one segment; empty: none.
   DeviceArray<char> shared_values_ LODESTAR_GUARDED_BY(mutex_);
   DeviceArray<char> shared_slots_ LODESTAR_GUARDED_BY(mutex_);

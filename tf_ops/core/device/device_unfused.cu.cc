@@ -334,8 +334,16 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
 Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
                                       const AttachedOptimizer& optimizer,
                                       int64_t next_step, bool* changed,
-                                      const Execution& execution) {
-  const DeviceStream& on = execution.stream();
+                                      const Execution& on) {
+  LODESTAR_RETURN_IF_ERROR(
+      AssignRows(on.stream(), updated, optimizer, changed));
+  return MoveStep(next_step, on);
+}
+
+Status DeviceStore::AssignRows(const DeviceStream& on,
+                               const UpdatedRows& updated,
+                               const AttachedOptimizer& optimizer,
+                               bool* changed) {
   LODESTAR_RETURN_IF_ERROR(optimizer.CheckUnfused());
   MutexLock lock(&mutex_);
   LODESTAR_RETURN_IF_ERROR(CheckOptimizerLocked(optimizer));
@@ -388,9 +396,7 @@ Status DeviceStore::AssignIfUnchanged(const UpdatedRows& updated,
           kFor);
     }));
   }
-  LODESTAR_RETURN_IF_ERROR(turn.End());
-  MoveStep(next_step);
-  return Status();
+  return turn.End();
 }
 
 }  // namespace lodestar

@@ -585,20 +585,21 @@ Status DeviceStore::Update(Span<const TableUpdate> updates,
                  gradients[u].skipped(), gradients[u].readers()};
   }
   for (int64_t u = 0; u < count; ++u) stores.push_back(store(u));
-  WriteTurns turns;
-  LODESTAR_RETURN_IF_ERROR(turns.Begin(on, std::move(stores)));
-  for (int64_t u = 0; u < count; ++u) {
-    LODESTAR_RETURN_IF_ERROR(
-        store(u)->PlanUpdate(on, updates[u], unique[u], &plans[u]));
+  {
+    WriteTurns turns;
+    LODESTAR_RETURN_IF_ERROR(turns.Begin(on, std::move(stores)));
+    for (int64_t u = 0; u < count; ++u) {
+      LODESTAR_RETURN_IF_ERROR(
+          store(u)->PlanUpdate(on, updates[u], unique[u], &plans[u]));
+    }
+    for (int64_t u = 0; u < count; ++u) {
+      LODESTAR_RETURN_IF_ERROR(
+          store(u)->CommitUpdate(on, updates[u], unique[u], &plans[u]));
+      store(u)->CountNonfiniteGradients(gradients[u].num_skipped());
+    }
+    LODESTAR_RETURN_IF_ERROR(turns.End());
   }
-  for (int64_t u = 0; u < count; ++u) {
-    LODESTAR_RETURN_IF_ERROR(
-        store(u)->CommitUpdate(on, updates[u], unique[u], &plans[u]));
-    store(u)->CountNonfiniteGradients(gradients[u].num_skipped());
-  }
-  LODESTAR_RETURN_IF_ERROR(turns.End());
-  MoveSteps(steps);
-  return Status();
+  return MoveSteps(Span<NextStep>(steps), execution);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the gradients of a batch.");
 }

@@ -203,6 +203,8 @@ class EmbeddingStore final : public Table {
   Status EvictRows(const EvictionPolicy& policy,
                    const AllocateEvicted& allocate, int64_t* evicted,
                    const Execution& on) override;
+  // Cannot fail.
+  Status EvictDue(const EvictionPolicy& due, const Execution& on) override;
   // Moves rows into the places of removed ones. Locks one shard at a time, for
   // no longer than a few thousand rows or one leaf of the index take. Returns
   // ResourceExhausted if there is no memory for a smaller leaf; rows moved
@@ -311,6 +313,10 @@ class EmbeddingStore final : public Table {
   Status FindVictims(const EvictionPolicy& policy, int64_t now,
                      RowLists* victims, const ParallelFor* parallel) const;
   bool FindOldest(int64_t max_age, int64_t now, RowLists* victims) const;
+  // Returns whether the row is selected by the limits of `policy` other than
+  // max_rows. Requires the shard's mutex.
+  bool IsSelected(const EvictionPolicy& policy, const RowStore& rows,
+                  uint32_t row, int64_t id, int64_t now) const;
 
   std::vector<int64_t> OrderOfImport(const EmbeddingRowsView& rows) const;
   Status Merge(const EmbeddingRowsView& rows, const ParallelFor* parallel);

@@ -15,12 +15,14 @@ namespace lodestar {
 bool EmbeddingStore::FindOldest(int64_t max_age, int64_t now,
                                 RowLists* victims) const {
   const ShardedRows& table = table_.rows;
-  if (!table.ordered_by(EvictionPolicy::Order::kLru)) return false;
   for (size_t s = 0; s < table.num_shards(); ++s) {
     const RowShard& shard = table.shard(s);
     shard.mutex.AssertHeld();
-    for (uint32_t row = shard.order->oldest(); row != EvictionList::kNone;
-         row = shard.order->after(row)) {
+    EvictionList* const order =
+        shard.order == nullptr ? nullptr : shard.order->by_age();
+    if (order == nullptr) return false;
+    for (uint32_t row = order->oldest(); row != EvictionList::kNone;
+         row = order->after(row)) {
       const RowMeta* meta = shard.rows.meta(row);
       if (!IsOlder(meta->last_seen.load(std::memory_order_relaxed), now,
                    max_age)) {
@@ -32,11 +34,38 @@ bool EmbeddingStore::FindOldest(int64_t max_age, int64_t now,
   return true;
 }
 
+bool EmbeddingStore::IsSelected(const EvictionPolicy& policy,
+                                const RowStore& rows, uint32_t row, int64_t id,
+                                int64_t now) const {
+  const RowMeta* meta = rows.meta(row);
+  const uint32_t frequency = meta->frequency.load(std::memory_order_relaxed);
+  const int64_t last_seen = meta->last_seen.load(std::memory_order_relaxed);
+  if (last_seen == now && frequency > 0) return false;
+  if (policy.max_age >= 0 && IsOlder(last_seen, now, policy.max_age)) {
+    return true;
+  }
+  if (frequency < policy.min_frequency) return true;
+  if (policy.min_norm <= 0.0f) return false;
+  std::vector<char> decoded;
+  if (!rows.stored().is_same()) decoded.resize(row_bytes());
+  rows.Lock(row, id);
+  const void* values = rows.values(row);
+  if (!decoded.empty()) {
+    rows.ReadValues(row, decoded.data());
+    values = decoded.data();
+  }
+  const bool shorter = VisitRowType(type(), [&](auto zero) {
+    return IsShorter(static_cast<const decltype(zero)*>(values), dim(),
+                     policy.min_norm);
+  });
+  rows.UnlockUnchanged(row);
+  return shorter;
+}
+
 Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
                                    RowLists* victims,
                                    const ParallelFor* parallel) const {
   const int64_t excess = policy.max_rows > 0 ? size() - policy.max_rows : 0;
-  const bool by_norm = policy.min_norm > 0.0f;
   if (!policy.scans_rows() && excess <= 0 &&
       (policy.max_age < 0 || FindOldest(policy.max_age, now, victims))) {
     return Status();
@@ -48,32 +77,21 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
   };
   const int64_t num_shards = table_.rows.num_shards();
   std::vector<std::vector<Candidate>> left(num_shards);
-  const auto is_shorter = [&](const char* row) {
-    return VisitRowType(type(), [&](auto zero) {
-      return IsShorter(reinterpret_cast<const decltype(zero)*>(row), dim(),
-                       policy.min_norm);
-    });
-  };
   std::atomic<bool> exhausted{false};
-  const auto look_at = [&](int64_t s, char* value) {
+  const auto look_at = [&](int64_t s) {
     const RowShard& shard = table_.rows.shard(s);
     shard.ForEachRow([&](uint32_t row, int64_t id) {
-      const RowMeta* meta = shard.rows.meta(row);
-      const uint32_t frequency =
-          meta->frequency.load(std::memory_order_relaxed);
-      Candidate c = {{}, static_cast<uint32_t>(s), row};
-      c.key.last_seen = meta->last_seen.load(std::memory_order_relaxed);
-      if (c.key.last_seen == now && frequency > 0) return;
-      if ((policy.max_age >= 0 &&
-           IsOlder(c.key.last_seen, now, policy.max_age)) ||
-          frequency < policy.min_frequency ||
-          (by_norm && shard.rows.Read(row, id, value) && is_shorter(value))) {
+      if (IsSelected(policy, shard.rows, row, id, now)) {
         (*victims)[s].push_back(row);
-      } else if (excess > 0) {
+        return;
+      }
+      const RowMeta& meta = *shard.rows.meta(row);
+      const uint32_t frequency = meta.frequency.load(std::memory_order_relaxed);
+      Candidate c = {EvictionList::AgeOf(meta), static_cast<uint32_t>(s), row};
+      if (excess > 0 && !(c.key.last_seen == now && frequency > 0)) {
         if (policy.order == EvictionPolicy::Order::kLfu) {
           c.key.frequency = frequency;
         }
-        c.key.mixed_id = Mix64(static_cast<uint64_t>(id));
         left[s].push_back(c);
       }
     });
@@ -81,10 +99,7 @@ Status EmbeddingStore::FindVictims(const EvictionPolicy& policy, int64_t now,
   RunParallel(parallel, num_shards, size() / num_shards * RowCost(dim()) + 1,
               [&](int64_t begin, int64_t end) {
                 try {
-                  std::vector<char> value(row_bytes());
-                  for (int64_t s = begin; s < end; ++s) {
-                    look_at(s, value.data());
-                  }
+                  for (int64_t s = begin; s < end; ++s) look_at(s);
                 } catch (const std::bad_alloc&) {
                   exhausted = true;
                 }
@@ -123,11 +138,12 @@ Status EmbeddingStore::EvictRows(const EvictionPolicy& policy,
     for (const auto& of_shard : victims) count += of_shard.size();
     LODESTAR_RETURN_IF_ERROR(allocate(count, &copies));
   }
-  if (policy.max_age >= 0)
-    table_.occurrence_counter.Forget(policy.max_age, now);
   for (size_t s = 0; s < rows.num_shards(); ++s) {
     RowShard& shard = rows.shard(s);
     shard.mutex.AssertHeld();
+    if (policy.max_age >= 0) {
+      table_.occurrence_counter.Forget(s, policy.max_age, now);
+    }
     for (uint32_t row : victims[s]) {
       const int64_t id =
           shard.rows.meta(row)->id.load(std::memory_order_relaxed);
@@ -146,6 +162,42 @@ Status EmbeddingStore::EvictRows(const EvictionPolicy& policy,
   return ResourceExhausted("out of memory while evicting rows.");
 }
 
+Status EmbeddingStore::EvictDue(const EvictionPolicy& due, const Execution&) {
+  ShardedRows& rows = table_.rows;
+  // A table that only serves keeps its rows.
+  if (!rows.CheckTrains().ok()) return Status();
+  int64_t evicted = 0;
+  // One shard at a time, so that other callers do not wait for all of them.
+  for (size_t s = 0; s < rows.num_shards(); ++s) {
+    RowShard& shard = rows.shard(s);
+    MutexLock lock(&shard.mutex);
+    const int64_t now = step();
+    const auto remove = [&](uint32_t row, int64_t id) {
+      shard.mutex.AssertHeld();
+      rows.Remove(&shard, rows.HashOf(id).tag, row);
+      ++evicted;
+    };
+    if (due.max_age >= 0) {
+      EvictionList* const order = shard.order->by_age();
+      for (uint32_t row = order->oldest(); row != EvictionList::kNone;
+           row = order->oldest()) {
+        const RowMeta* meta = shard.rows.meta(row);
+        const int64_t seen = meta->last_seen.load(std::memory_order_relaxed);
+        if (!IsOlder(seen, now, due.max_age)) break;
+        remove(row, meta->id.load(std::memory_order_relaxed));
+      }
+      table_.occurrence_counter.Forget(s, due.max_age, now);
+    }
+    if (!due.scans_rows()) continue;
+    shard.ForEachRow([&](uint32_t row, int64_t id) {
+      if (IsSelected(due, shard.rows, row, id, now)) remove(row, id);
+    });
+  }
+  rows.AddToSize(-evicted);
+  table_.events.Add(Event::kEvicted, evicted);
+  return Status();
+}
+
 Status EmbeddingStore::DecayFrequencies(double rate, const Execution& on) try {
   if (!(rate >= 0.0 && rate <= 1.0)) {
     return InvalidArgument("`rate` must be in [0, 1], got ", rate, ".");
@@ -156,7 +208,7 @@ Status EmbeddingStore::DecayFrequencies(double rate, const Execution& on) try {
   const int64_t now = step();
   // Decay changes the order of rows in an LFU table.
   std::vector<OrderRebuild> orders;
-  if (rows.ordered_by(EvictionPolicy::Order::kLfu)) {
+  if (rows.ordered_by_frequency()) {
     orders.resize(rows.num_shards());
     for (size_t s = 0; s < orders.size(); ++s) {
       orders[s].Reserve(rows.shard(s));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -64,16 +65,16 @@ Status EmbeddingStore::ExportParts(Exported what, EmbeddingRows* out,
   return ResourceExhausted("out of memory while exporting ", size(), " rows.");
 }
 
-// Imports rows in their eviction order, if the table has one.
+// Imports rows by (last step, mixed id), if the table has an eviction order:
+// adding a row to it takes constant time then.
 std::vector<int64_t> EmbeddingStore::OrderOfImport(
     const EmbeddingRowsView& rows) const {
   std::vector<int64_t> order(rows.ids.size());
   for (int64_t i = 0; i < rows.ids.size(); ++i) order[i] = i;
   if (!table_.rows.ordered()) return order;
-  const RowChecks checks = row_checks();
   const auto key_of = [&](int64_t i) {
-    return checks.KeyOf(rows.ids[i], rows.last_seen[i],
-                        static_cast<uint32_t>(rows.frequencies[i]));
+    return std::make_pair(rows.last_seen[i],
+                          Mix64(static_cast<uint64_t>(rows.ids[i])));
   };
   std::sort(order.begin(), order.end(),
             [&](int64_t a, int64_t b) { return key_of(a) < key_of(b); });

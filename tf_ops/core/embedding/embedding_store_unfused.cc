@@ -215,8 +215,7 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
           changed[k] = false;
         }
       });
-  MoveStep(next_step);
-  return Status();
+  return MoveStep(next_step, on);
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory while writing back ", rows.ids.size(),
                            " rows.");

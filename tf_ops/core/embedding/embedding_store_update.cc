@@ -289,7 +289,7 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
         });
       }
     });
-    MoveSteps(steps);
+    return MoveSteps(Span<NextStep>(steps), parallel);
   } catch (const std::bad_alloc&) {
     u = std::min(u, count - 1);
     return fails(ResourceExhausted("out of memory for the gradients of ",

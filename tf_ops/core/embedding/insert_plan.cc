@@ -174,10 +174,10 @@ void InsertPlan::CommitShard(size_t number) {
 int64_t InsertPlan::EvictFirst(int64_t count) {
   const auto later = [](const Head& a, const Head& b) { return b.key < a.key; };
   for (size_t s = 0; s < plans_.size(); ++s) {
-    EvictionList* order = table_.rows.shard(s).order.get();
-    victims_.emplace_back(order, options_.call.now);
+    EvictionList& order = table_.rows.shard(s).order->for_cap();
+    victims_.emplace_back(&order, options_.call.now);
     const uint32_t row = victims_.back().Peek();
-    if (row != EvictionList::kNone) heads_.push_back({order->KeyOf(row), s});
+    if (row != EvictionList::kNone) heads_.push_back({order.KeyOf(row), s});
   }
   std::make_heap(heads_.begin(), heads_.end(), later);
   // Unlinks rows from the list before removing them from the index, which
@@ -205,6 +205,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     EvictionList::Victims& victims = victims_[head.shard];
     const uint32_t row = victims.Peek();
     victims.Pop();
+    shard.order->RemoveFromOthers(row);
     const int64_t id = shard.rows.meta(row)->id.load(std::memory_order_relaxed);
     const uint32_t tag = table_.rows.HashOf(id).tag;
     PrefetchCell(shard, tag);
@@ -215,7 +216,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     if (next == EvictionList::kNone) {
       heads_.pop_back();
     } else {
-      head.key = shard.order->KeyOf(next);
+      head.key = shard.order->for_cap().KeyOf(next);
       std::push_heap(heads_.begin(), heads_.end(), later);
     }
   }
@@ -227,7 +228,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
 
 void InsertPlan::MakeRoom() {
   const auto order_of = [&](const RowRef& ref) {
-    return table_.rows.shard(ref.shard).order.get();
+    return &table_.rows.shard(ref.shard).order->for_cap();
   };
   for (const RowRef& ref : refs_) {
     if (ref.found()) order_of(ref)->Mark(ref.row);

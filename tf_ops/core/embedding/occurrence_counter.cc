@@ -1,6 +1,7 @@
 #include "tf_ops/core/embedding/occurrence_counter.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tf_ops/core/base/guards.h"
 #include "tf_ops/core/embedding/embedding_run.h"
@@ -49,19 +50,24 @@ void ShardPlan::Keep(const std::vector<char>& kept) {
   KeepSome(kept, &tags);
 }
 
-OccurrenceCounter::OccurrenceCounter(const AdmissionPolicy& policy,
+OccurrenceCounter::OccurrenceCounter(const TablePolicies& policies,
                                      ShardedRows* rows, const TableStep* step)
-    : policy_(policy),
+    : policy_(policies.admission),
+      keeps_age_order_(policies.eviction.keeps_age_order() &&
+                       policies.admission.kind ==
+                           AdmissionPolicy::Kind::kMinCount),
       rows_(*rows),
       step_(*step),
       pending_(rows->num_shards()),
-      sketch_(policy.kind == AdmissionPolicy::Kind::kCountingBloom
-                  ? std::make_unique<Sketch>(policy)
+      sketch_(policy_.kind == AdmissionPolicy::Kind::kCountingBloom
+                  ? std::make_unique<Sketch>(policy_)
                   : nullptr) {
   if (!uses_admission()) return;
-  for (ShardPending& shard : pending_) {
-    shard.ids = std::make_unique<PendingIds>(rows_.epochs());
-  }
+  for (ShardPending& shard : pending_) shard.ids = NewPending();
+}
+
+std::unique_ptr<PendingIds> OccurrenceCounter::NewPending() const {
+  return std::make_unique<PendingIds>(rows_.epochs(), keeps_age_order_);
 }
 
 void OccurrenceCounter::Touch(Span<const int64_t> ids, Span<const RowRef> refs,
@@ -303,24 +309,10 @@ int64_t OccurrenceCounter::sketch_bytes() const {
   return sketch_->counts.counters().size();
 }
 
-void OccurrenceCounter::Forget(int64_t max_age, int64_t now) {
+void OccurrenceCounter::Forget(size_t shard, int64_t max_age, int64_t now) {
   if (sketch_ != nullptr || !uses_admission()) return;
-  struct Entry {
-    uint32_t tag;
-    uint32_t entry;
-  };
-  std::vector<std::vector<Entry>> old(pending_.size());
-  for (size_t s = 0; s < pending_.size(); ++s) {
-    const PendingIds& pending = *pending_ids(s);
-    pending.ForEach([&](int64_t id, uint32_t, int64_t last_seen) {
-      if (!IsOlder(last_seen, now, max_age)) return;
-      const uint32_t tag = rows_.HashOf(id).tag;
-      old[s].push_back({tag, pending.Find(tag, id)});
-    });
-  }
-  for (size_t s = 0; s < pending_.size(); ++s) {
-    for (const Entry& e : old[s]) pending_ids(s)->Remove(e.tag, e.entry);
-  }
+  pending_ids(shard)->RemoveOlder(
+      max_age, now, [this](int64_t id) { return rows_.HashOf(id).tag; });
 }
 
 void OccurrenceCounter::Clear() {
@@ -343,13 +335,21 @@ Status OccurrenceCounter::Build(const EmbeddingRowsView& rows,
   state->pending.resize(pending_.size());
   for (size_t s = 0; s < pending_.size(); ++s) {
     ShardPending& shard = state->pending[s];
-    shard.ids = std::make_unique<PendingIds>(rows_.epochs());
+    shard.ids = NewPending();
     LODESTAR_RETURN_IF_ERROR(shard.ids->Reserve(tags[s]));
     if (!rows.pending_last_seen.empty()) {
       shard.step = rows.pending_last_seen[0];
     }
   }
-  for (int64_t i = 0; i < rows.pending_ids.size(); ++i) {
+  // By last step: adding an id takes constant time then.
+  std::vector<int64_t> order(rows.pending_ids.size());
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (keeps_age_order_) {
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return rows.pending_last_seen[a] < rows.pending_last_seen[b];
+    });
+  }
+  for (const int64_t i : order) {
     const ShardedRows::IdHash hash = rows_.HashOf(rows.pending_ids[i]);
     state->pending[hash.shard].ids->Add(
         hash.tag, rows.pending_ids[i],

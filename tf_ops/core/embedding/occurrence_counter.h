@@ -70,7 +70,7 @@ class OccurrenceCounter {
   };
 
   // `step` is the table's step.
-  OccurrenceCounter(const AdmissionPolicy& policy, ShardedRows* rows,
+  OccurrenceCounter(const TablePolicies& policies, ShardedRows* rows,
                     const TableStep* step);
 
   // Returns false if every id is admitted at once.
@@ -138,6 +138,10 @@ class OccurrenceCounter {
   };
   Counts CountsOf(size_t shard, uint32_t tag, int64_t id, int64_t step) const;
 
+  // Drops pending ids of a shard that were last seen more than max_age steps
+  // before `now`. A sketch drops none. Allocates nothing.
+  void Forget(size_t shard, int64_t max_age, int64_t now);
+
   // The methods below require all locks.
 
   // Calls fn(id, occurrences, last_seen) for each pending id. With a sketch,
@@ -155,9 +159,6 @@ class OccurrenceCounter {
   std::vector<uint8_t> sketch() const;
   // Exports the ids pending at out->step, ascending, and the sketch.
   void Export(EmbeddingRows* out) const;
-  // Drops pending ids that were last seen more than max_age steps before `now`.
-  // A sketch drops none.
-  void Forget(int64_t max_age, int64_t now);
   void Clear();
 
   // See CheckPending.
@@ -204,7 +205,10 @@ class OccurrenceCounter {
            (sketch_ != nullptr && pending_[shard].step != step);
   }
 
+  std::unique_ptr<PendingIds> NewPending() const;
+
   const AdmissionPolicy policy_;
+  const bool keeps_age_order_;  // of pending ids
   ShardedRows& rows_;
   const TableStep& step_;
   std::vector<ShardPending> pending_;  // by shard

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <new>
 
-#include "tf_ops/core/base/hash.h"
-
 namespace lodestar {
 
 Status RowChecks::CheckKind(int dim, RowType type, int64_t shared_rows) const {
@@ -61,12 +59,6 @@ Status RowChecks::CheckImport(const EmbeddingRowsView& rows) const {
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(rows.optimizer));
   LODESTAR_RETURN_IF_ERROR(table_.occurrence_counter.Check(rows));
   return table_.shared.Check(rows);
-}
-
-EvictionKey RowChecks::KeyOf(int64_t id, int64_t last_seen,
-                             uint32_t frequency) const {
-  const bool lfu = table_.rows.ordered_by(EvictionPolicy::Order::kLfu);
-  return {lfu ? frequency : 0, last_seen, Mix64(static_cast<uint64_t>(id))};
 }
 
 Status RowsApplier::AttachOptimizer(const AttachedOptimizer& optimizer) {

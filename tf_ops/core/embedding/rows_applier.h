@@ -12,11 +12,11 @@
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/eviction_orders.h"
 #include "tf_ops/core/embedding/occurrence_counter.h"
 #include "tf_ops/core/embedding/sharded_rows.h"
 #include "tf_ops/core/embedding/table_parts.h"
 #include "tf_ops/core/rows/attached_optimizer.h"
-#include "tf_ops/core/rows/eviction_list.h"
 #include "tf_ops/core/rows/row_initializer.h"
 #include "tf_ops/core/rows/row_store.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -57,8 +57,6 @@ class RowChecks {
   bool has_shared_rows() const { return table_.shared.any(); }
   size_t num_shards() const { return table_.rows.num_shards(); }
   ShardLocks LockAll() const { return ShardLocks(table_.rows); }
-  // Place of a row in the eviction order. Adding rows in this order is fastest.
-  EvictionKey KeyOf(int64_t id, int64_t last_seen, uint32_t frequency) const;
 
  private:
   const TableParts& table_;
@@ -171,7 +169,7 @@ uint32_t RowsApplier::Put(RowShard* shard, uint32_t tag, uint32_t row,
                           int64_t id, int64_t last_seen, uint32_t frequency,
                           const Write& write) {
   RowStore* const rows = &shard->rows;
-  EvictionList* const order = fresh_ ? nullptr : shard->order.get();
+  EvictionOrders* const order = fresh_ ? nullptr : shard->order.get();
   if (row == LeafIndex::kNoRow) {
     row = rows->Allocate();
     write(rows, row);

@@ -69,7 +69,7 @@ void ShardLocks::Unlock() {
 void OrderRebuild::Run(RowShard* shard) {
   shard->ForEachRow([&](uint32_t row, int64_t) {
     shard->mutex.AssertHeld();
-    rows_.push_back({shard->order->KeyOf(row), row});
+    rows_.push_back({EvictionList::AgeOf(*shard->rows.meta(row)), row});
   });
   std::sort(rows_.begin(), rows_.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -78,18 +78,6 @@ void OrderRebuild::Run(RowShard* shard) {
   shard->order->MarkSorted();
 }
 
-namespace {
-
-std::optional<EvictionPolicy::Order> OrderBy(const EvictionPolicy& eviction) {
-  if (eviction.max_rows > 0 && !eviction.raise_when_full) {
-    return eviction.order;
-  }
-  if (eviction.max_age >= 0) return EvictionPolicy::Order::kLru;
-  return std::nullopt;
-}
-
-}  // namespace
-
 ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
                          const TablePolicies& policies)
     : dim_(dim),
@@ -97,13 +85,13 @@ ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
       storage_(policies.storage),
       row_bytes_(dim * SizeOf(type)),
       computed_bytes_(dim * SizeOf(ComputeType(type))),
-      order_(OrderBy(policies.eviction)) {
+      eviction_(policies.eviction) {
   for (int s = 0; s < num_shards; ++s) {
     auto shard =
         std::make_unique<RowShard>(dim, type, storage_, s, &arena_, &epochs_);
     if (ordered()) {
       shard->order =
-          std::make_unique<EvictionList>(*order_, &shard->rows, &arena_);
+          std::make_unique<EvictionOrders>(eviction_, &shard->rows, &arena_);
     }
     shards_.push_back(std::move(shard));
   }

@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +27,7 @@
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/embedding/embedding_run.h"
+#include "tf_ops/core/embedding/eviction_orders.h"
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/memory/epoch.h"
 #include "tf_ops/core/rows/eviction_list.h"
@@ -77,7 +77,7 @@ struct RowShard {
   std::atomic<uint64_t> moves{0};
   RowStore rows;
   // Null if the table has no eviction order.
-  std::unique_ptr<EvictionList> order LODESTAR_PT_GUARDED_BY(mutex);
+  std::unique_ptr<EvictionOrders> order LODESTAR_PT_GUARDED_BY(mutex);
   RemovedIds removed LODESTAR_GUARDED_BY(mutex);  // since the base
 };
 
@@ -98,12 +98,12 @@ class ShardLocks {
   std::vector<std::unique_lock<Mutex>> locks_;
 };
 
-// Rebuilds the eviction list of a shard.
+// Rebuilds the eviction lists of a shard.
 class OrderRebuild {
  public:
   // Allocates memory and may throw; Run cannot.
   void Reserve(const RowShard& shard) { rows_.reserve(shard.rows.live()); }
-  // Requires: the shard's list has room for its rows.
+  // Requires: the shard's lists have room for its rows.
   void Run(RowShard* shard) LODESTAR_REQUIRES(shard->mutex);
 
  private:
@@ -137,9 +137,15 @@ class ShardedRows {
   RowStore* shared() { return shared_.get(); }
   const RowStore* shared() const { return shared_.get(); }
   EpochDomain* epochs() const { return &epochs_; }
-  // Whether the table has an eviction order, and which one.
-  bool ordered() const { return order_.has_value(); }
-  bool ordered_by(EvictionPolicy::Order order) const { return order_ == order; }
+  // Whether the table has an eviction order.
+  bool ordered() const {
+    return eviction_.keeps_cap_order() || eviction_.keeps_age_order();
+  }
+  // Whether the order depends on frequencies.
+  bool ordered_by_frequency() const {
+    return eviction_.keeps_cap_order() &&
+           eviction_.order == EvictionPolicy::Order::kLfu;
+  }
 
   struct IdHash {
     uint32_t shard;
@@ -227,7 +233,7 @@ class ShardedRows {
     if (shard->order != nullptr) shard->order->Remove(row);
     Erase(shard, tag, row);
   }
-  // Adds and removes without the eviction list, which is rebuilt later or has
+  // Adds and removes without the eviction lists, which are rebuilt later or has
   // already dropped the row.
   void Insert(RowShard* shard, uint32_t tag, uint32_t row, int64_t id,
               int64_t last_seen, uint32_t frequency)
@@ -295,7 +301,7 @@ class ShardedRows {
   const RowStorage storage_;
   const int64_t row_bytes_;
   const int64_t computed_bytes_;
-  const std::optional<EvictionPolicy::Order> order_;
+  const EvictionPolicy eviction_;
   const uint64_t hash_key_ = ProcessHashKey();
   Arena arena_;
   mutable EpochDomain epochs_;

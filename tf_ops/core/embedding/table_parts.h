@@ -28,7 +28,7 @@ struct TableParts {
         initializer(initializer),
         rows(dim, type, num_shards, policies),
         optimizer(&rows),
-        occurrence_counter(policies.admission, &rows, &step),
+        occurrence_counter(policies, &rows, &step),
         shared(policies.shared_rows, initializer, &rows, &optimizer) {}
 
   // Initializes a row that is not visible yet. Requires: rows.CheckTrains().

@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include "tf_ops/core/rows/admission_rule.h"
+#include "tf_ops/core/rows/table_policies.h"
 
 namespace lodestar {
 
-PendingIds::PendingIds(EpochDomain* epochs)
-    : epochs_(epochs), index_(epochs), entries_(0, &arena_) {}
+PendingIds::PendingIds(EpochDomain* epochs, bool by_age)
+    : epochs_(epochs), index_(epochs), entries_(0, &arena_) {
+  if (by_age) order_.emplace(EvictionPolicy::Order::kLru, &entries_, &arena_);
+}
 
 uint32_t PendingIds::Find(uint32_t tag, int64_t id) const {
   LeafIndex::Cursor cursor = index_.Begin(tag);
@@ -30,7 +33,8 @@ int64_t PendingIds::last_seen(uint32_t entry) const {
 
 Status PendingIds::Reserve(Span<const uint32_t> tags) {
   LODESTAR_RETURN_IF_ERROR(entries_.Reserve(tags.size()));
-  return index_.Reserve(tags);
+  LODESTAR_RETURN_IF_ERROR(index_.Reserve(tags));
+  return order_.has_value() ? order_->Reserve(entries_.capacity()) : Status();
 }
 
 void PendingIds::Add(uint32_t tag, int64_t id, uint32_t occurrences,
@@ -38,16 +42,20 @@ void PendingIds::Add(uint32_t tag, int64_t id, uint32_t occurrences,
   const uint32_t entry = entries_.Allocate();
   entries_.Publish(entry, id, last_seen, occurrences);
   index_.Insert(tag, entry);
+  if (order_.has_value()) order_->Add(entry);
   ++size_;
 }
 
 void PendingIds::Set(uint32_t entry, uint32_t occurrences, int64_t last_seen) {
   RowMeta* meta = entries_.meta(entry);
+  if (order_.has_value()) order_->Remove(entry);
   meta->frequency.store(occurrences, std::memory_order_relaxed);
   meta->last_seen.store(last_seen, std::memory_order_relaxed);
+  if (order_.has_value()) order_->Add(entry);
 }
 
 void PendingIds::Remove(uint32_t tag, uint32_t entry) {
+  if (order_.has_value()) order_->Remove(entry);
   index_.Remove(tag, entry);
   entries_.Free(entry);
   --size_;
@@ -58,7 +66,33 @@ void PendingIds::Clear() {
   LeafIndex empty(epochs_);
   index_.Replace(&empty);
   entries_.FreeAll();
+  if (order_.has_value()) order_->Clear();
   size_ = 0;
+}
+
+void PendingIds::RemoveOlder(int64_t max_age, int64_t now,
+                             const std::function<uint32_t(int64_t)>& tag_of) {
+  const auto remove = [&](uint32_t entry) {
+    if (!IsOlder(last_seen(entry), now, max_age)) return false;
+    const RowMeta& meta = *entries_.meta(entry);
+    Remove(tag_of(meta.id.load(std::memory_order_relaxed)), entry);
+    return true;
+  };
+  if (order_.has_value()) {
+    while (order_->oldest() != EvictionList::kNone &&
+           remove(order_->oldest())) {
+    }
+    return;
+  }
+  for (uint32_t entry = 0; entry < entries_.high_water(); ++entry) {
+    if (entries_.resident(entry)) remove(entry);
+  }
+}
+
+bool PendingIds::ReleaseSegment() {
+  const bool released = entries_.ReleaseSegment();
+  if (order_.has_value()) order_->Shrink(entries_.capacity());
+  return released;
 }
 
 bool PendingIds::Compact(int64_t most, uint32_t* low,
@@ -66,6 +100,7 @@ bool PendingIds::Compact(int64_t most, uint32_t* low,
   return entries_.Compact(most, low, [&](uint32_t from, uint32_t to) {
     const int64_t id = entries_.meta(to)->id.load(std::memory_order_relaxed);
     index_.Move(tag_of(id), from, to);
+    if (order_.has_value()) order_->Move(from, to);
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "tf_ops/core/base/span.h"
@@ -15,6 +16,7 @@
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/memory/epoch.h"
 #include "tf_ops/core/memory/page_run.h"
+#include "tf_ops/core/rows/eviction_list.h"
 #include "tf_ops/core/rows/leaf_index.h"
 #include "tf_ops/core/rows/row_store.h"
 
@@ -24,7 +26,8 @@ namespace lodestar {
 // incrementally like rows. Not thread-safe: requires the shard's mutex.
 class PendingIds {
  public:
-  explicit PendingIds(EpochDomain* epochs);
+  // by_age: keeps the ids ordered by last step, at 8 bytes per id.
+  PendingIds(EpochDomain* epochs, bool by_age);
 
   // Returns kNoRow if the id is not pending.
   uint32_t Find(uint32_t tag, int64_t id) const;
@@ -38,15 +41,23 @@ class PendingIds {
   void Set(uint32_t entry, uint32_t occurrences, int64_t last_seen);
   void Remove(uint32_t tag, uint32_t entry);
   void Clear();
+  // Removes the ids last seen more than max_age steps before `now`. Allocates
+  // nothing. Looks at all ids unless they are ordered by last step. tag_of(id):
+  // the tag of an id.
+  void RemoveOlder(int64_t max_age, int64_t now,
+                   const std::function<uint32_t(int64_t)>& tag_of);
 
   // See RowStore and LeafIndex. tag_of(id): the tag of an id.
   bool Compact(int64_t most, uint32_t* low,
                const std::function<uint32_t(int64_t)>& tag_of);
-  bool ReleaseSegment() { return entries_.ReleaseSegment(); }
+  bool ReleaseSegment();
   Status CompactLeaf(uint32_t* tag) { return index_.CompactLeaf(tag); }
 
   int64_t size() const { return size_; }
-  int64_t bytes() const { return index_.bytes() + entries_.row_bytes(); }
+  int64_t bytes() const {
+    return index_.bytes() + entries_.row_bytes() +
+           (order_.has_value() ? order_->bytes() : 0);
+  }
   // Calls fn(id, occurrences, last_seen) for every entry.
   void ForEach(const std::function<void(int64_t, uint32_t, int64_t)>& fn) const;
 
@@ -55,6 +66,7 @@ class PendingIds {
   EpochDomain* const epochs_;
   LeafIndex index_;
   RowStore entries_;
+  std::optional<EvictionList> order_;  // by last step
   int64_t size_ = 0;
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <new>
 
-#include "tf_ops/core/base/hash.h"
-
 namespace lodestar {
 
 EvictionList::EvictionList(EvictionPolicy::Order order, const RowStore* rows,
@@ -48,13 +46,10 @@ int EvictionList::GroupOf(uint32_t row) const {
 
 EvictionKey EvictionList::KeyOf(uint32_t row) const {
   const RowMeta* meta = rows_->meta(row);
-  EvictionKey key;
+  EvictionKey key = AgeOf(*meta);
   if (order_ == EvictionPolicy::Order::kLfu) {
     key.frequency = meta->frequency.load(std::memory_order_relaxed);
   }
-  key.last_seen = meta->last_seen.load(std::memory_order_relaxed);
-  key.mixed_id =
-      Mix64(static_cast<uint64_t>(meta->id.load(std::memory_order_relaxed)));
   return key;
 }
 
@@ -134,7 +129,10 @@ void EvictionList::Clear() {
 }
 
 void EvictionList::MarkSorted() {
-  for (Group& group : groups_) group.sorted = group.tail;
+  // A group of several frequencies is ordered by frequency first.
+  for (int g = 0; g < static_cast<int>(groups_.size()); ++g) {
+    if (exact(g)) groups_[g].sorted = groups_[g].tail;
+  }
 }
 
 int64_t EvictionList::bytes() const {

@@ -8,9 +8,11 @@
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_EVICTION_LIST_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_EVICTION_LIST_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
+#include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/status.h"
 #include "tf_ops/core/memory/arena.h"
 #include "tf_ops/core/rows/row_store.h"
@@ -54,10 +56,16 @@ class EvictionList {
   void Clear();
   // Returns the memory reserved beyond rows [0, capacity) to the system.
   void Shrink(int64_t capacity);
-  // Declares that rows were added in ascending order of their keys.
+  // Declares that rows were added in ascending order of (last seen, mixed id).
   void MarkSorted();
 
   EvictionKey KeyOf(uint32_t row) const;
+  // The key of a row in LRU order.
+  static EvictionKey AgeOf(const RowMeta& meta) {
+    return {
+        0, meta.last_seen.load(std::memory_order_relaxed),
+        Mix64(static_cast<uint64_t>(meta.id.load(std::memory_order_relaxed)))};
+  }
   // Iterates from the row seen longest ago; kNone at the end. LRU only.
   uint32_t oldest() const { return groups_[0].head; }
   uint32_t after(uint32_t row) const { return next(row); }

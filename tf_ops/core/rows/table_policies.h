@@ -44,9 +44,37 @@ struct EvictionPolicy {
   float min_norm = 0.0f;
   // Evicts rows with a smaller frequency; 0: none.
   int64_t min_frequency = 0;
+  // A table applies its own min_norm and min_frequency when its step reaches or
+  // passes a multiple of these.
+  int64_t min_norm_every = 1000;
+  int64_t min_frequency_every = 1000;
 
   // Whether every row must be read to find those to evict.
   bool scans_rows() const { return min_norm > 0.0f || min_frequency > 0; }
+  // Whether a table in host memory with this policy keeps its rows in the order
+  // in which the cap evicts them, and by last step.
+  bool keeps_cap_order() const { return max_rows > 0 && !raise_when_full; }
+  bool keeps_age_order() const { return max_age >= 0; }
+  // Returns the limits that a table with this policy applies when its step
+  // moves from `before` to `now`. Lookups apply max_rows.
+  EvictionPolicy Due(int64_t before, int64_t now) const {
+    EvictionPolicy due;
+    due.max_age = max_age;
+    if (Passes(before, now, min_norm_every)) due.min_norm = min_norm;
+    if (Passes(before, now, min_frequency_every)) {
+      due.min_frequency = min_frequency;
+    }
+    return due;
+  }
+
+ private:
+  // Returns whether a multiple of `every` is in (before, now].
+  static bool Passes(int64_t before, int64_t now, int64_t every) {
+    const auto floor = [every](int64_t step) {
+      return step / every - (step % every < 0 ? 1 : 0);
+    };
+    return floor(before) < floor(now);
+  }
 };
 
 // How rows are stored, see StoredRow. Only kSame allows lookups of training and

@@ -236,13 +236,13 @@ Status SnapshotDelta::WriteRowsOfShard(const RowRecords& records,
   if (begin == end) return Status();
   RowShard& shard = table_.shard(number);
   if (shard.order != nullptr) {
-    const auto key_of = [&](const RecordGroups::Item& item) {
-      const SnapshotRowHead head = HeadOf(item.record);
-      return table_.KeyOf(head.id, head.last_seen, head.frequency);
+    // Adding rows by last step takes constant time per row.
+    const auto step_of = [](const RecordGroups::Item& item) {
+      return HeadOf(item.record).last_seen;
     };
     std::sort(
         groups->items.begin() + begin, groups->items.begin() + end,
-        [&](const auto& a, const auto& b) { return key_of(a) < key_of(b); });
+        [&](const auto& a, const auto& b) { return step_of(a) < step_of(b); });
   }
   const std::unique_lock<Mutex> lock = LockShard(&shard);
   shard.mutex.AssertHeld();

@@ -1,6 +1,7 @@
 #include "tf_ops/core/table/table.h"
 
 #include <atomic>
+#include <utility>
 
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/mutex.h"
@@ -35,6 +36,14 @@ Status Table::CheckOptions(int64_t dim, const TablePolicies& policies) {
     return InvalidArgument("`num_hashes` must be in [1, 64], got ",
                            admission.num_hashes, ".");
   }
+  for (const auto& [name, every] :
+       {std::pair("min_norm_every", eviction.min_norm_every),
+        std::pair("min_frequency_every", eviction.min_frequency_every)}) {
+    if (every < 1) {
+      return InvalidArgument("`", name, "` must be at least 1, got ", every,
+                             ".");
+    }
+  }
   if (eviction.max_rows < 0) {
     return InvalidArgument("`max_rows` must be at least 0, got ",
                            eviction.max_rows, ".");
@@ -46,12 +55,34 @@ Status Table::CheckOptions(int64_t dim, const TablePolicies& policies) {
   return Status();
 }
 
-void Table::MoveSteps(Span<const NextStep> steps) {
-  // Without this, concurrent steps could leave the steps of different calls in
-  // different tables.
-  static Mutex mutex;
-  MutexLock lock(&mutex);
-  for (const NextStep& next : steps) next.table->MoveStep(next.step);
+Status Table::SetStep(int64_t step, const Execution& on, bool evicts) {
+  const int64_t before = step_->Set(step, /*own=*/true);
+  if (!evicts || step == before) return Status();
+  return EvictAfter({true, before, step}, on);
+}
+
+Status Table::MoveSteps(Span<NextStep> steps, const Execution& on) {
+  {
+    // Without this, concurrent steps could leave the steps of different calls
+    // in different tables.
+    static Mutex mutex;
+    MutexLock lock(&mutex);
+    for (NextStep& next : steps) {
+      if (next.step == kSameStep) continue;
+      next.move = next.table->step_->MoveTo(next.step);
+    }
+  }
+  for (const NextStep& next : steps) {
+    if (!next.move.moved) continue;
+    LODESTAR_RETURN_IF_ERROR(next.table->EvictAfter(next.move, on));
+  }
+  return Status();
+}
+
+Status Table::EvictAfter(const TableStep::Move& move, const Execution& on) {
+  const EvictionPolicy due = eviction().Due(move.before, move.now);
+  if (due.max_age < 0 && !due.scans_rows()) return Status();
+  return EvictDue(due, on);
 }
 
 void Table::CountBatch(int64_t ids, int64_t unique, int64_t padding) {

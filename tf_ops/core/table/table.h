@@ -152,7 +152,7 @@ struct TableUpdate {
   Span<const float> hyperparameters;
   Span<const float> slot_inits;
   bool create_missing = false;
-  int64_t next_step = 0;  // see Table::MoveStep
+  int64_t next_step = 0;  // see Table::MoveSteps
 };
 
 // K rows on their way through an update computed outside of the table. All
@@ -232,24 +232,28 @@ class Table {
   }
 
   int64_t step() const { return step_->value(); }
-  // Sets the step. From now on only SetStep moves it.
-  void SetStep(int64_t step) { step_->Set(step, /*own=*/true); }
+  // Sets the step. From now on only SetStep moves it. If `evicts`, then evicts
+  // what the table's policy selects at this step. Fails only if CUDA fails.
+  Status SetStep(int64_t step, const Execution& on = Execution(),
+                 bool evicts = true);
   // Lets updates move the step again.
   void ReleaseStep() { step_->Release(); }
-  // Makes MoveStep do nothing.
+  // Makes MoveSteps do nothing.
   static constexpr int64_t kSameStep = -2;
-  // After an update: moves the step to `next_step`, but by at least one. Does
-  // nothing if the step is set by SetStep.
-  void MoveStep(int64_t next_step) {
-    if (next_step != kSameStep) step_->MoveTo(next_step);
-  }
-  // Moves the steps of several tables atomically with respect to other calls of
-  // this function.
+  // After an update: moves the steps of several tables, atomically with respect
+  // to other calls of this function, to `step`, but by at least one. Steps that
+  // are set by SetStep stay. Then evicts what the policies of the tables select
+  // at their new steps. Fails only if CUDA fails.
   struct NextStep {
     Table* table;
     int64_t step;
+    TableStep::Move move = {};  // set by MoveSteps
   };
-  static void MoveSteps(Span<const NextStep> steps);
+  static Status MoveSteps(Span<NextStep> steps, const Execution& on);
+  Status MoveStep(int64_t next_step, const Execution& on) {
+    NextStep next = {this, next_step};
+    return MoveSteps({&next, 1}, on);
+  }
 
   // Counts a batch of `ids` ids, `padding` of them padding, with `unique`
   // unique ids.
@@ -311,8 +315,8 @@ class Table {
                                  const AllocateUpdate& allocate,
                                  const Execution& on) = 0;
   // Writes the rows that have not changed since. Sets changed[k] if row k had
-  // changed and was not written. Then moves the step to `next_step` as MoveStep
-  // does.
+  // changed and was not written. Then moves the step to `next_step` as
+  // MoveSteps does.
   virtual Status AssignIfUnchanged(const UpdatedRows& rows,
                                    const AttachedOptimizer& optimizer,
                                    int64_t next_step, bool* changed,
@@ -348,6 +352,10 @@ class Table {
                const Execution& on) {
     return EvictRows(policy, nullptr, evicted, on);
   }
+  // Evicts the rows that a part of the table's own policy selects, without
+  // max_rows. If there is no memory for that, the next call evicts them. Fails
+  // only if CUDA fails.
+  virtual Status EvictDue(const EvictionPolicy& due, const Execution& on) = 0;
   // Returns free memory to the system. *returned: by how many bytes ReadStats
   // decreases.
   virtual Status Compact(int64_t* returned, const Execution& on) = 0;
@@ -451,6 +459,9 @@ class Table {
   static int64_t NextNumber();
 
  private:
+  // Evicts what the table's policy selects after this move of its step.
+  Status EvictAfter(const TableStep::Move& move, const Execution& on);
+
   const int dim_;
   const RowType type_;
   TableStep* const step_;

@@ -21,16 +21,22 @@ class TableStep {
   bool IsOvertaken(int64_t now, int64_t seen) const {
     return seen > now && seen <= value();
   }
-  void Set(int64_t value, bool own) {
+  // Returns the former value.
+  int64_t Set(int64_t value, bool own) {
     own_.store(own, std::memory_order_relaxed);
-    value_.store(value, std::memory_order_relaxed);
+    return value_.exchange(value, std::memory_order_relaxed);
   }
   void Release() { own_.store(false, std::memory_order_relaxed); }
   // Moves the step for an optimizer: to `value`, but by at least one.
   // Overlapping steps may have counted the same value, and a new optimizer
-  // counts from 0.
-  void MoveTo(int64_t value) {
-    if (own()) return;
+  // counts from 0. Returns whether it has moved, and both values.
+  struct Move {
+    bool moved = false;
+    int64_t before = 0;
+    int64_t now = 0;
+  };
+  Move MoveTo(int64_t value) {
+    if (own()) return {};
     const auto next = [value](int64_t now) {
       return std::max(static_cast<int64_t>(uint64_t(now) + 1), value);
     };
@@ -38,6 +44,7 @@ class TableStep {
     while (!value_.compare_exchange_weak(now, next(now),
                                          std::memory_order_relaxed)) {
     }
+    return {true, now, next(now)};
   }
 
  private:

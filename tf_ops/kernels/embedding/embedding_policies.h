@@ -56,6 +56,17 @@ inline absl::Status ReadEviction(tensorflow::OpKernelConstruction* ctx,
   return ctx->GetAttr("min_frequency", &policy->min_frequency);
 }
 
+// The attributes that only a table's own policy has.
+inline absl::Status ReadOwnEviction(tensorflow::OpKernelConstruction* ctx,
+                                    EvictionPolicy* policy) {
+  LODESTAR_TRY(ReadEviction(ctx, policy));
+  std::string when_full;
+  LODESTAR_TRY(ctx->GetAttr("when_full", &when_full));
+  policy->raise_when_full = when_full == "raise";
+  LODESTAR_TRY(ctx->GetAttr("min_norm_every", &policy->min_norm_every));
+  return ctx->GetAttr("min_frequency_every", &policy->min_frequency_every);
+}
+
 inline absl::Status ReadRounding(tensorflow::OpKernelConstruction* ctx,
                                  RowType type, bool* stochastic) {
   std::string rounding;

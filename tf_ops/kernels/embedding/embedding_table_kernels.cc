@@ -72,11 +72,20 @@ absl::Status RunStep(const TableCall& call) {
   return OutputScalar(call.ctx, 0, call.table->step());
 }
 
-absl::Status RunSetStep(const TableCall& call) {
-  LODESTAR_TRY(CheckRank(call.ctx->input(1), "step", 0));
-  call.table->SetStep(call.ctx->input(1).scalar<int64_t>()());
-  return absl::OkStatus();
-}
+class SetStepOp : public TableKernel {
+ public:
+  explicit SetStepOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("evicts", &evicts_));
+  }
+  absl::Status RunOn(const TableCall& call) override {
+    LODESTAR_TRY(CheckRank(call.ctx->input(1), "step", 0));
+    return ToTensorFlow(call.table->SetStep(
+        call.ctx->input(1).scalar<int64_t>()(), call.on, evicts_));
+  }
+
+ private:
+  bool evicts_ = true;
+};
 
 absl::Status RunReleaseStep(const TableCall& call) {
   call.table->ReleaseStep();
@@ -286,8 +295,7 @@ LODESTAR_TABLE_OP(Compact, TableFunctionKernel<RunCompact>,
 LODESTAR_TABLE_OP(Size, TableFunctionKernel<RunSize>, .HostMemory("size"));
 LODESTAR_TABLE_OP(Frequency, TableFunctionKernel<RunFrequency>);
 LODESTAR_TABLE_OP(Step, TableFunctionKernel<RunStep>, .HostMemory("step"));
-LODESTAR_TABLE_OP(SetStep, TableFunctionKernel<RunSetStep>,
-                  .HostMemory("step"));
+LODESTAR_TABLE_OP(SetStep, SetStepOp, .HostMemory("step"));
 LODESTAR_TABLE_OP(ReleaseStep, TableFunctionKernel<RunReleaseStep>);
 LODESTAR_TABLE_OP(DecayFrequencies, TableFunctionKernel<RunDecayFrequencies>,
                   .HostMemory("rate"));

@@ -34,11 +34,8 @@ class EmbeddingVariableOp : public Kernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("num_shards", &num_shards_));
     if (num_shards_ == 0) num_shards_ = kDefaultShards;
     OP_REQUIRES_OK(ctx, ReadAdmission(ctx, &policies_.admission));
-    OP_REQUIRES_OK(ctx, ReadEviction(ctx, &policies_.eviction));
+    OP_REQUIRES_OK(ctx, ReadOwnEviction(ctx, &policies_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_rows", &policies_.shared_rows));
-    std::string when_full;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("when_full", &when_full));
-    policies_.eviction.raise_when_full = when_full == "raise";
     OP_REQUIRES_OK(ctx,
                    ReadRounding(ctx, type_, &policies_.stochastic_rounding));
     OP_REQUIRES_OK(ctx, ReadStorage(ctx, type_, &policies_.storage));

@@ -38,6 +38,7 @@ class BeginStepOp : public AsyncOpKernel {
 
 absl::Status MoveSteps(OpKernelContext* ctx) {
   const int num_tables = (ctx->num_inputs() - 1) / 2;
+  const KernelExecution execution(ctx);
   std::vector<std::shared_ptr<Table>> tables;
   std::vector<Table::NextStep> steps;
   for (int i = 1; i <= num_tables; ++i) {
@@ -45,11 +46,13 @@ absl::Status MoveSteps(OpKernelContext* ctx) {
     LODESTAR_TRY(FindResource(ctx, ctx->input(i), &resource));
     const Tensor& next_step = ctx->input(num_tables + i);
     LODESTAR_TRY(CheckRank(next_step, "next_steps", 0));
-    tables.push_back(resource->table());
-    steps.push_back({tables.back().get(), next_step.scalar<int64_t>()()});
+    std::shared_ptr<Table> table;
+    LODESTAR_TRY(resource->GetTable(execution.on().on_gpu(), &table));
+    steps.push_back({table.get(), next_step.scalar<int64_t>()()});
+    tables.push_back(std::move(table));
   }
-  Table::MoveSteps(steps);
-  return absl::OkStatus();
+  return ToTensorFlow(
+      Table::MoveSteps(Span<Table::NextStep>(steps), execution.on()));
 }
 
 absl::Status RunEndStep(OpKernelContext* ctx) {

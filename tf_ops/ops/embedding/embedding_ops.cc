@@ -26,7 +26,8 @@ LODESTAR_OP("EmbeddingVariable")
            "num_counters: int = 0", "num_hashes: int = 0", "max_rows: int = 0",
            "max_rows_policy: {'lru', 'lfu'} = 'lru'",
            "when_full: {'evict', 'raise'} = 'evict'", "max_age: int = -1",
-           "min_norm: float = 0.0", "min_frequency: int >= 0 = 0",
+           "min_norm: float = 0.0", "min_norm_every: int = 1000",
+           "min_frequency: int >= 0 = 0", "min_frequency_every: int = 1000",
            "shared_rows: int = 0",
            "rounding: {'nearest', 'stochastic'} = 'nearest'",
            "stored_as: {'same', 'float16', 'bfloat16', 'int8'} = 'same'",
@@ -52,9 +53,12 @@ max_rows_policy: Which rows are evicted at the cap: least recently or least
   frequently used.
 when_full: Whether a call with new ids beyond max_rows evicts rows, or fails
   with FAILED_PRECONDITION and changes nothing.
-max_age: EmbeddingEvict removes rows last seen more steps ago; -1: none.
-min_norm: EmbeddingEvict removes rows with a smaller Euclidean norm; 0: none.
-min_frequency: EmbeddingEvict removes rows with a smaller frequency; 0: none.
+max_age: When the step moves, rows and pending ids last seen more steps ago are
+  removed; -1: none.
+min_norm: When the step reaches or passes a multiple of min_norm_every, rows with
+  a smaller Euclidean norm are removed; 0: none.
+min_frequency: When the step reaches or passes a multiple of
+  min_frequency_every, rows with a smaller frequency are removed; 0: none.
 shared_rows: Number of trained rows shared by ids without a row, for lookups
   with missing='shared'.
 rounding: How updates round rows of 16 bits.

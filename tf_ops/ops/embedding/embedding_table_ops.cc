@@ -141,9 +141,13 @@ Returns the variable's step.
 
 LODESTAR_OP("EmbeddingSetStep")
     .Inputs("handle: resource", "step: int64")
+    .Attrs("evicts: bool = true")
     .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Sets the variable's step. From then on EmbeddingApply does not change it.
+
+evicts: Whether to remove the rows that the variable's policy selects at this
+  step.
 )doc");
 
 LODESTAR_OP("EmbeddingReleaseStep")
