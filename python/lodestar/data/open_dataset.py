@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
+import os
 import sys
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 
 _TEXT = ("csv", "tsv")
+# Files of so many bytes are searched for a record when they are opened.
+_FEW_BYTES = 1 << 16
 _BY_COMMAND = "`open_command`"
 # With one of these, a dataset has state that files cannot share.
 _STATEFUL = {"mode", "shuffle_files", "shuffle_rows"}
@@ -261,6 +264,13 @@ def open_dataset(
         opened.pieces = functools.cache(
             functools.partial(files.pieces, paths, opened.schema)
         )
+        # A skipped record would count twice, and a part may have none.
+        if given is None and not options.keys() & {
+            *_STATEFUL,
+            "on_error",
+            "shard",
+        }:
+            _check_records(paths, opened.pieces)
     return opened
 
 
@@ -440,6 +450,29 @@ def _finished(
         dataset.schema = part.schema
         datasets.append(dataset)
     return tuple(datasets) if split is not None else datasets[0]
+
+
+def _check_records(
+    paths: Sequence[str], pieces: Callable[[], Sequence[Piece]]
+) -> None:
+    """Raises DataError if none of a few bytes of files are a record.
+
+    Training on no record would end without a word.
+    """
+    try:
+        size = sum(os.path.getsize(path) for path in paths)
+        if size > _FEW_BYTES or not tf.executing_eagerly():
+            return
+        for piece in pieces():
+            for _ in piece.open().take(1):
+                return
+    except Exception:
+        return  # Reading raises it again.
+    raise DataError(f"{paths[0]}: no record was found{_and_others(paths)}")
+
+
+def _and_others(paths: Sequence[str]) -> str:
+    return f", nor in {len(paths) - 1} more files" if len(paths) > 1 else ""
 
 
 def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
