@@ -282,13 +282,23 @@ def test_paths_of_validation_have_the_schema_of_the_data(tmp_path):
     evaluate(model, str(tmp_path / "b.csv"), schema=schema, verbose=0)
     (tmp_path / "c.csv").write_text("user,label\n")
     empty = [tmp_path / "c.csv"]
-    message = "`{}` has no batch: no record was found in .*c.csv"
+    message = "c.csv: no record was found"
     for options in ({}, {"threads": 1}, {"snapshots": tmp_path / "s"}):
-        with pytest.raises(ValueError, match=message.format("data")):
+        with pytest.raises(ValueError, match=message):
             fit(model, empty, schema=schema, verbose=0, **options)
-    with pytest.raises(ValueError, match=message.format("data")):
+    with pytest.raises(ValueError, match=message):
         evaluate(model, empty, schema=schema, verbose=0)
-    with pytest.raises(ValueError, match=message.format("validation_data")):
+    # All records are skipped.
+    (tmp_path / "d.csv").write_text("user,label\nx,0\n")
+    skipping = lodestar.data.open_dataset(
+        *(tmp_path / "d.csv", schema), on_error="skip"
+    )
+    for options in ({}, {"threads": 1}, {"snapshots": tmp_path / "s"}):
+        with pytest.raises(
+            ValueError, match="`data` has no batch: no record was .*d.csv"
+        ):
+            fit(model, skipping, verbose=0, **options)
+    with pytest.raises(ValueError, match=message):
         fit(
             *(model, tmp_path / "a.csv"),
             validation_data=empty,
