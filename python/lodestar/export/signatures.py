@@ -81,10 +81,7 @@ def model_inputs(
             (name,) = specs
             return ModelInputs(specs, lambda features: features[name])
         return ModelInputs(specs, dict)
-    try:
-        structure = model.input
-    except AttributeError:
-        structure = None
+    structure = _input_of(model)
     schema = model_schema.schema_or_none(model)
     if structure is None and schema is not None:
         structure = schema.inputs()
@@ -110,6 +107,15 @@ def model_inputs(
     arguments = argument_names(tensors)
     specs = {n: _spec(t, arguments[n]) for n, t in tensors.items()}
     return ModelInputs(specs, pack, _columns(tensors, schema), schema)
+
+
+def _input_of(model: keras.Model) -> Any:
+    """Returns the KerasTensors that a model was built with, or None."""
+    for name in ("input", "inputs"):  # A Sequential has only a list of one.
+        found = getattr(model, name, None)
+        if found is not None:
+            return found[0] if name == "inputs" else found
+    return None
 
 
 def _columns(

@@ -139,3 +139,22 @@ def test_any_name_of_a_feature_can_be_served(name, tmp_path):
     (argument,) = {*served.structured_input_signature[1]} - {"other"}
     (rows,) = served(**{argument: ids, "other": ids}).values()
     np.testing.assert_array_equal(rows, model(features))
+
+
+@pytest.mark.parametrize("ragged", [True, False])
+def test_sequential_model(ragged, tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int64", ragged=ragged, name="ids"),
+            lodestar.layers.DynamicEmbedding(2, combiner="sum"),
+        ]
+    )
+    model.compile(lodestar.optimizers.SGD(0.1), "mse")
+    rows = [[1, 2], [3, 4]]
+    ids = (tf.ragged if ragged else tf).constant(rows, dtype=tf.int64)
+    model.fit(ids, np.ones((2, 2)), verbose=0)
+    lodestar.export.save(model, tmp_path / "m")
+    loaded = tf.saved_model.load(tmp_path / "m")
+    expected = model.predict(ids, verbose=0)
+    for given in (ids, {"ids": ids}):
+        np.testing.assert_array_equal(loaded.serve(given)["output_0"], expected)
