@@ -98,6 +98,8 @@ class OpenArguments(ReadArguments, total=False):
 
 
 _TEXT = ("csv", "tsv")
+# With one of these, a dataset of records may have no batch.
+_MAY_BE_EMPTY = {"drop_remainder", "on_error", "shard"}
 # Files of so many bytes are searched for a record when they are opened.
 _FEW_BYTES = 1 << 16
 _BY_COMMAND = "`open_command`"
@@ -449,7 +451,6 @@ def open_dataset(
         opened.pieces = functools.cache(
             functools.partial(files.pieces, paths, opened.schema)
         )
-        # A skipped record would count twice, and a part may have none.
         if given is None and not options.keys() & {
             *_STATEFUL,
             "on_error",

@@ -366,7 +366,7 @@ def test_fit_refuses(path):
     with pytest.raises(TypeError, match="class_weight"):
         train(model(), data, snapshots=path, class_weight={0: 1.0})
     with pytest.raises(
-        TypeError, match="`data` must be a tf.data.Dataset, got"
+        TypeError, match="`data` must be a tf.data.Dataset, paths"
     ):
         train(model(), 3, snapshots=path)
     with pytest.raises(ValueError, match="`initial_epoch` works only without"):

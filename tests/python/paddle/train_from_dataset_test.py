@@ -333,7 +333,7 @@ def test_a_file_without_a_batch_and_a_repeated_file(files, tmp_path):
     data = open_dataset([short, short], SPEC, BATCH, drop_remainder=True)
     for known in (model, make_model()):
         before = int(known.optimizer.iterations)
-        with pytest.raises(ValueError, match="There is no batch"):
+        with pytest.raises(ValueError, match="`data` has no batch"):
             train_from_dataset(known, data, threads=2)
         assert int(known.optimizer.iterations) == before
 

@@ -31,7 +31,7 @@ def outputs_are_in_the_order_of_batches():
     with pytest.raises(ValueError, match="`data` has no batch"):
         predict(ours, DATA.take(0))
     with pytest.raises(
-        TypeError, match="`data` must be a tf.data.Dataset, got"
+        TypeError, match="`data` must be a tf.data.Dataset, paths"
     ):
         predict(ours, 3)
     with pytest.raises(ValueError, match="steps"):

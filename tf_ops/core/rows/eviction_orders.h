@@ -3,8 +3,8 @@
 //
 // Not thread-safe: requires the shard's mutex.
 
-#ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_EVICTION_ORDERS_H_
-#define LODESTAR_TF_OPS_CORE_EMBEDDING_EVICTION_ORDERS_H_
+#ifndef LODESTAR_TF_OPS_CORE_ROWS_EVICTION_ORDERS_H_
+#define LODESTAR_TF_OPS_CORE_ROWS_EVICTION_ORDERS_H_
 
 #include <cstdint>
 #include <optional>
@@ -93,4 +93,4 @@ class EvictionOrders {
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_EMBEDDING_EVICTION_ORDERS_H_
+#endif  // LODESTAR_TF_OPS_CORE_ROWS_EVICTION_ORDERS_H_

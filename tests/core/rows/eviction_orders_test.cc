@@ -1,4 +1,4 @@
-#include "tf_ops/core/embedding/eviction_orders.h"
+#include "tf_ops/core/rows/eviction_orders.h"
 
 #include <gtest/gtest.h>
 
