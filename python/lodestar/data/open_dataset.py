@@ -98,8 +98,6 @@ class OpenArguments(ReadArguments, total=False):
 
 
 _TEXT = ("csv", "tsv")
-# With one of these, a dataset of records may have no batch.
-_MAY_BE_EMPTY = {"drop_remainder", "on_error", "shard"}
 # Files of so many bytes are searched for a record when they are opened.
 _FEW_BYTES = 1 << 16
 _BY_COMMAND = "`open_command`"
@@ -118,6 +116,14 @@ _OF_FORMATS = {
 }
 # With one of these, a dataset has state that files cannot share.
 _STATEFUL = {"mode", "shuffle_files", "shuffle"}
+# With one of these, a dataset of records may have no batch, or runs a command.
+_UNSEARCHED = {
+    *_STATEFUL,
+    "drop_remainder",
+    "on_error",
+    "pipe_command",
+    "shard",
+}
 
 
 @overload
@@ -451,12 +457,7 @@ def open_dataset(
         opened.pieces = functools.cache(
             functools.partial(files.pieces, paths, opened.schema)
         )
-        if given is None and not options.keys() & {
-            *_STATEFUL,
-            "on_error",
-            "pipe_command",
-            "shard",
-        }:
+        if given is None and not options.keys() & _UNSEARCHED:
             _check_records(paths, opened.pieces)
     return opened
 
