@@ -64,3 +64,10 @@ def explained(
         return call
 
     return decorate
+
+
+def explained_class(cls: type[T]) -> type[T]:
+    """Applies `explained` to the constructor of a dataclass."""
+    constructor: Callable[..., None] = vars(cls)["__init__"]
+    type.__setattr__(cls, "__init__", explained()(constructor))
+    return cls

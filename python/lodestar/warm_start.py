@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_choice, is_integer
 from lodestar._files import list_folder
 from lodestar._typing import DTypeLike, StrPath, TensorLike
@@ -39,6 +40,7 @@ _KEYS, _VALUES = "-keys", "-values"
 Target = EmbeddingVariable | Feature | DynamicEmbedding
 
 
+@explained()
 def from_embedding(
     table: Target,
     embedding: keras.layers.Embedding | npt.ArrayLike,
@@ -114,6 +116,7 @@ def from_embedding(
     )
 
 
+@explained()
 def from_tfra(
     table: Target,
     files: StrPath | Sequence[tuple[str, str]],

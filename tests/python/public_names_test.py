@@ -9,7 +9,7 @@ import pytest
 import lodestar
 
 # The maximum number of public names, not counting modules.
-_MOST = 101
+_MOST = 102
 _NAMES = {
     "lodestar": [
         "CountingBloom",

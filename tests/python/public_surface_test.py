@@ -52,6 +52,16 @@ def test_a_signature_names_every_argument(name):
         assert parameter.annotation is not parameter.empty, parameter
 
 
+@pytest.mark.parametrize("name", _PUBLIC)
+def test_a_wrong_argument_is_explained(name):
+    """Of all that have many arguments, except a NamedTuple."""
+    if name in _OPEN or name == "lodestar.EmbeddingRows":
+        pytest.skip("no constructor of ours")
+    if len(inspect.signature(_PUBLIC[name]).parameters) > 5:
+        with pytest.raises(TypeError, match="no argument `nonesuch`. Its arg"):
+            _PUBLIC[name](nonesuch=1)
+
+
 @pytest.mark.parametrize("module", _MODULES, ids=lambda m: m.__name__)
 def test_dir_of_a_module_shows_the_public_names(module):
     assert dir(module) == sorted(module.__all__)

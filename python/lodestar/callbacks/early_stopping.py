@@ -8,6 +8,7 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from lodestar import _bases
+from lodestar._arguments import explained
 from lodestar._typing import StrPath
 from lodestar.embedding.table_variable import as_table
 from lodestar.snapshot.errors import SnapshotError
@@ -57,6 +58,7 @@ class EarlyStopping(_bases.EarlyStopping):
         ValueError: If `directory` does not exist.
     """
 
+    @explained()
     def __init__(
         self,
         monitor: str = "val_loss",

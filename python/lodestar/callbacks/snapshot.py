@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _bases
+from lodestar._arguments import explained
 from lodestar._checks import check_choice, check_count, is_integer
 from lodestar._typing import Every, Model, StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
@@ -89,6 +90,7 @@ class Snapshot(_bases.Callback):
         ValueError: If an argument is out of range.
     """
 
+    @explained()
     def __init__(
         self,
         path: StrPath,

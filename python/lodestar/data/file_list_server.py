@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_flag, is_integer
 from lodestar._library import gen_ops
 from lodestar._resource import OwnedName
@@ -33,6 +34,7 @@ class FileListServer:
         address: `"host:port"`, for `SharedFileList`.
     """
 
+    @explained()
     def __init__(
         self,
         files: StrPaths,

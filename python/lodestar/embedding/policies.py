@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import keras
 
+from lodestar._arguments import explained_class
 from lodestar._checks import check_choice, check_count, is_number
 from lodestar._reprs import short_repr
 
@@ -31,6 +32,7 @@ def _check_between(
         )
 
 
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class _Policy:
     """Base class of policies, which are frozen dataclasses."""
@@ -57,6 +59,7 @@ class _Policy:
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class MinCount(_Policy):
     """Admits an id when it is seen for the n-th time, with exact counts.
@@ -89,6 +92,7 @@ class MinCount(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class CountingBloom(_Policy):
     """Admits an id like `MinCount`, with approximate counts in bounded memory.
@@ -138,6 +142,7 @@ class CountingBloom(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxAge(_Policy):
     """Evicts rows that were not used for more than `steps`.
@@ -161,6 +166,7 @@ class MaxAge(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class MaxRows(_Policy):
     """Caps the table at `n` rows.
@@ -198,6 +204,7 @@ class MaxRows(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class MinNorm(_Policy):
     """Evicts rows whose Euclidean norm is below `x`.
@@ -226,6 +233,7 @@ class MinNorm(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class MinFrequency(_Policy):
     """Evicts rows with a frequency below `n`.
@@ -257,6 +265,7 @@ class MinFrequency(_Policy):
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class SharedRows(_Policy):
     """A `default_row` with `n` trained rows that ids without a row share.

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import Model, StrPath
 from lodestar.data.schema import Schema, model_schema
@@ -25,6 +26,7 @@ from lodestar.export.padded import PaddingId
 from lodestar.export.served_function import ServedFunction
 
 
+@explained()
 def save(
     model: Model,
     path: StrPath,

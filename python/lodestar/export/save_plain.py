@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import Model, StrPath
 from lodestar.data.schema import model_schema
@@ -37,6 +38,7 @@ from lodestar.ops.stand_ins import stand_ins
 SavedTables: TypeAlias = Literal["used", "all"]
 
 
+@explained()
 def save_plain(
     model: Model,
     path: StrPath,

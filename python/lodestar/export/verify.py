@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_model_first, did_you_mean, is_number
 from lodestar._typing import Model, StrPath
 from lodestar.export import (
@@ -40,6 +41,7 @@ class Verification:
     outputs: dict[str, OutputDifference]
 
 
+@explained()
 def verify(
     model: Model,
     path: StrPath,

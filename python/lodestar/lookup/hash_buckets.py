@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import (
     check_choice,
     check_count,
@@ -88,6 +89,7 @@ class IdTableWithHashBuckets(tf.Module):
             differs from `table.key_dtype`.
     """
 
+    @explained()
     def __init__(
         self,
         table: IdTable | None,
@@ -219,6 +221,7 @@ class IdTableWithHashBuckets(tf.Module):
         return self._table.memory_used()
 
 
+@explained()
 def index_table_from_tensor(
     vocabulary_list: Any,
     num_oov_buckets: int = 0,

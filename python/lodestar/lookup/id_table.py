@@ -9,6 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from lodestar import _private
+from lodestar._arguments import explained
 from lodestar._checks import check_name
 from lodestar._library import gen_ops
 from lodestar._resource import (
@@ -57,6 +58,7 @@ class IdTable(SavedResource):
         tf.errors.ResourceExhaustedError: Out of memory.
     """
 
+    @explained()
     def __init__(
         self,
         keys: Any,

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from lodestar import _bases
+from lodestar._arguments import explained
 from lodestar._checks import after, assert_true, check_count, check_flag
 from lodestar._typing import DTypeLike, TensorLike
 
@@ -43,6 +44,7 @@ class BatchAUC(_bases.Metric):
         num_thresholds: With `slide_steps`: 1 / distance of distinguished scores.
     """
 
+    @explained()
     def __init__(
         self,
         name: str = "batch_auc",

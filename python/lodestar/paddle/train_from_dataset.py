@@ -8,11 +8,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_flag
 
 OnPeriod = Callable[[int, dict[str, Any]], None]
 
 
+@explained()
 def train_from_dataset(
     model: keras.Model,
     dataset: Any,

@@ -4,6 +4,7 @@ from typing import Any, Literal, get_args, overload
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, did_you_mean
 from lodestar._typing import Combiner, TensorLike
 from lodestar.ops import sequence_ops
@@ -55,6 +56,7 @@ def pool(
 ) -> tuple[Any, tf.Tensor]: ...
 
 
+@explained()
 @takes_keras_tensors
 def pool(
     x: tf.RaggedTensor | LoDTensor,

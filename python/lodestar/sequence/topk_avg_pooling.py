@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import FLOAT_DTYPES, check_count
 from lodestar._library import gen_ops
 from lodestar.ops import lod_ops
@@ -13,6 +14,7 @@ from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
 
+@explained()
 @takes_keras_tensors
 def topk_avg_pooling(
     x: Nested,

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, as_dtype_of, check_count
 from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
@@ -137,6 +138,7 @@ def _convolved_padding(
     )
 
 
+@explained()
 @takes_keras_tensors
 def conv(
     x: Nested,

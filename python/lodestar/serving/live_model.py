@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import (
     check_choice,
     check_count,
@@ -98,6 +99,7 @@ class LiveModel(NotCopied):
 
     _instead_of_copy = "create another one from the same folders."
 
+    @explained()
     def __init__(
         self,
         path: StrPath,

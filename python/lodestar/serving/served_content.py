@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lodestar._checks import did_you_mean
 from lodestar._library import gen_ops
 from lodestar.data.schema import model_schema
 from lodestar.ops import snapshot_ops
@@ -222,9 +223,10 @@ class ServedContent:
             name = self._saved_names.get(key, key)
             entry = manifest.table(name)
             if entry is None:
+                saved = [t.name for t in manifest.saved_tables()]
                 raise OtherModelError(
                     f"{path}: has no table {name!r}, which the model reads; it "
-                    f"has {listed(t.name for t in manifest.saved_tables())}. Use "
+                    f"has {listed(saved)}.{did_you_mean(name, saved)} Use "
                     "`rename`."
                 )
             for what in ("dim", "dtype"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_text
 from lodestar._errors import describe_error
 from lodestar._files import Temporary
@@ -18,6 +19,7 @@ _FILE = ("assets.extra", "tf_serving_warmup_requests")
 _MAX_REQUESTS = 1000
 
 
+@explained()
 def write_warm_up(
     path: StrPath,
     examples: Iterable[Mapping[str, Any]],

@@ -5,6 +5,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Sequence
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._files import sync
 from lodestar._typing import StrPath
@@ -35,6 +36,7 @@ class CompactReport:
     removed: tuple[int, ...]
 
 
+@explained()
 def compact(path: StrPath, keep: int = 1) -> CompactReport:
     """Merges the newest version and all that it builds on into a full version.
 

@@ -15,6 +15,7 @@ from typing import Literal, overload
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count, check_flag
 from lodestar._files import list_folder, sync
 from lodestar._typing import StrPath
@@ -78,6 +79,7 @@ def copy(
 ) -> CopyReport | Pending[CopyReport]: ...
 
 
+@explained()
 def copy(
     source: StrPath,
     target: StrPath,

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_model_first
 from lodestar._typing import StrPath
 from lodestar.data.schema import model_schema
@@ -91,6 +92,7 @@ def save(
 ) -> SnapshotInfo | PendingSnapshot: ...
 
 
+@explained()
 def save(
     model: HasTables,
     path: StrPath,
@@ -198,6 +200,7 @@ def restore_values(model: keras.Model, path: StrPath, version: int) -> None:
     _restore(model, path, tables, of_tables, options, version=version)
 
 
+@explained()
 def restore(
     model: HasTables,
     path: StrPath,

@@ -10,7 +10,12 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 import tensorflow as tf
 
-from lodestar._checks import check_choice, check_count, check_eager
+from lodestar._checks import (
+    check_choice,
+    check_count,
+    check_eager,
+    did_you_mean,
+)
 from lodestar._errors import describe_error
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.ops import snapshot_ops
@@ -287,8 +292,8 @@ class Plan:
         if absent and options.on_missing == "error":
             raise SnapshotError(
                 f"{self._path}: has no table {listed(absent)}; it has "
-                f"{listed(saved)}. Use `rename`, or on_missing='init' to leave "
-                "them unchanged."
+                f"{listed(saved)}.{did_you_mean(absent[0], saved)} Use `rename`, "
+                "or on_missing='init' to leave them unchanged."
             )
         surplus = [n for n in saved if n not in names]
         if surplus and options.on_extra == "error":

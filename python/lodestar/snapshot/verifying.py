@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from lodestar._arguments import explained
 from lodestar._typing import StrPath
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -26,6 +27,7 @@ class VerifyReport:
     bytes: int
 
 
+@explained()
 def verify(path: StrPath, version: int | None = None) -> VerifyReport:
     """Reads all files that a version needs and checks every byte.
 

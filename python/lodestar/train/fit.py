@@ -7,6 +7,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model, StrPath
@@ -28,6 +29,7 @@ from lodestar.train.step import check_is_model
 from lodestar.train.threads import ThreadSteps
 
 
+@explained()
 @noting_graph_errors()
 def fit(
     model: Model,
@@ -241,6 +243,7 @@ def fit(
             )
 
 
+@explained()
 @noting_graph_errors()
 def evaluate(
     model: Model,

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model
@@ -21,6 +22,7 @@ from lodestar.train.step import call_model, check_is_model, compiled
 _BATCHES_PER_ROUND = 256
 
 
+@explained()
 @noting_graph_errors()
 def predict(
     model: Model,

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
+from lodestar._arguments import explained_class
 from lodestar._checks import is_number
 from lodestar._reprs import short_repr
 
@@ -49,6 +50,7 @@ class ColumnArguments(TypedDict, total=False):
     why: str
 
 
+@explained_class
 @dataclasses.dataclass(frozen=True, repr=False)
 class Column:
     """One column of training data: its type, and how to read its values.
