@@ -176,14 +176,14 @@ def training(model: keras.Model, data: tf.data.Dataset) -> None:
         verbose=0,
         snapshots=snapshots,
         callbacks=[
-            Evict("epoch", lodestar.MaxAge(3)),
+            Evict(lodestar.MaxAge(3), "epoch"),
             TableStats("logs", update_freq=100, logs=["rows"]),
             EarlyStopping(patience=2, mode="max", restore_best_weights=True),
             lodestar.callbacks.TensorBoard("logs", embeddings_freq=1),
         ],
     )
     print(history.history["loss"])
-    lodestar.train.fit(Ranker(), data, callbacks=[Printer()], verbose=0)
+    lodestar.train.fit(Ranker(), data, callbacks=[Printer(lodestar.MaxAge(3))], verbose=0)
     lodestar.EmbeddingVariable(8, optimizer=SignSGD(0.1))
     lodestar.optimizers.wrap(SignSGD(0.1))
     snapshots.restore(model, on_missing="init")

@@ -108,9 +108,9 @@ def test_in_graphs(one):
     "features, message",
     [
         (
-            {"idz": IDS, "clicks": RAGGED},
+            {"id": IDS, "clicks": RAGGED},
             r"must have the inputs \['clicks', 'ids'\], but \['ids'\] are "
-            r"missing, got \['idz', 'clicks'\]. Did you mean 'ids'\?",
+            r"missing, got \['id', 'clicks'\]. Did you mean 'ids'\?",
         ),
         ({"clicks": RAGGED}, r"but \['ids'\] are missing, got \['clicks'\]\.$"),
         (
