@@ -111,7 +111,7 @@ def test_open_dataset_does_not_expand_paths(store):
             open_command=shell(f"cat {store}/$(basename {{path}})"),
         )
         assert [len(label) for _, label in dataset] == [wanted]
-    for missing in ({"slots": SPEC}, {"format": "multislot"}):
+    for missing in ({"schema": SPEC}, {"format": "multislot"}):
         with pytest.raises(ValueError, match="needs `schema` and `format`"):
             open_dataset(
                 "part-0", batch_size=2, open_command=cat(store), **missing
