@@ -183,7 +183,9 @@ def training(model: keras.Model, data: tf.data.Dataset) -> None:
         ],
     )
     print(history.history["loss"])
-    lodestar.train.fit(Ranker(), data, callbacks=[Printer(lodestar.MaxAge(3))], verbose=0)
+    lodestar.train.fit(
+        Ranker(), data, callbacks=[Printer(lodestar.MaxAge(3))], verbose=0
+    )
     lodestar.EmbeddingVariable(8, optimizer=SignSGD(0.1))
     lodestar.optimizers.wrap(SignSGD(0.1))
     snapshots.restore(model, on_missing="init")

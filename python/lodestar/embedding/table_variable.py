@@ -121,6 +121,25 @@ def _none() -> None:
     return None  # AutoGraph requires a return statement
 
 
+class _Hook(_private.Saved, tf.Module):
+    """Stands in checkpoints for the variable without elements of a SavedModel.
+
+    A loaded SavedModel thus restores all its objects from a checkpoint.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="hook")
+
+    def _tensors_to_save(self) -> dict[str, tf.Tensor]:
+        return {}
+
+    def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> None:
+        del saved
+
+    def _capture_for_checkpoint(self, captures: Any) -> None:
+        del captures
+
+
 class _TableType(tf.types.experimental.TraceType):
     """The trace type of a table, which a tf.function receives as it is."""
 
@@ -193,6 +212,7 @@ class TableVariable(SavedState, _private.Variable):
         # Keras's files refer to it by this attribute name.
         self.optimizer: keras.optimizers.Optimizer | None = optimizer
         self._slots = SlotOwner()
+        self._hook = _Hook()
         self._table_name = name
         self._make_variable()
         self._finish()
@@ -307,7 +327,7 @@ class TableVariable(SavedState, _private.Variable):
         setattr(value, _ATTRIBUTE, weakref.ref(self))
 
     def _saved_children(self, save_type: str) -> dict[str, Any]:
-        children: dict[str, Any] = {}
+        children: dict[str, Any] = {"hook": self._hook}
         if self.optimizer is not None:
             children["optimizer"] = self.optimizer
         return children

@@ -2,9 +2,7 @@
 
     PYTHONPATH=python .venv/bin/python tests/data/golden/make.py FOLDER
 
-Every later release must load the files in this folder, so they are never
-rewritten. When a format changes, write its files to a new folder with this
-script, and let the tests load both.
+Until the first release, a change of a format rewrites its files with this script.
 
     checkpoint/      tf.train.Checkpoint(objects=objects(), model=model())
     model.keras      model.save of model()

@@ -1,4 +1,4 @@
-"""Tests that every released layout of the golden files still loads.
+"""Tests that the golden file of each format loads.
 
 tests/data/golden/make.py wrote them and describes them.
 """
