@@ -305,7 +305,7 @@ def test_splits_that_the_host_needs_are_checked(rng):
     for message, call in {
         "maxlen": lambda: sequence.pad(x, maxlen=2),
         "has 2 un": lambda: sequence.expand(x, y),
-        "sequence 1 has 3 rows": lambda: sequence.slice(x, [0, 1], [2, 3]),
+        "sequence 1 has length 3": lambda: sequence.slice(x, [0, 1], [2, 3]),
         r"`xs\[1\]` has 1 seq": lambda: sequence.concat([x, y]),
         "not a multiple of `new_dim`=2": lambda: sequence.reshape(x, 2),
         "`row_splits` ends at 3": lambda: gen_ops.lodestar_sequence_erase(

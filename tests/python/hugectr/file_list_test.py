@@ -89,7 +89,7 @@ def test_errors_name_the_cause(here, data, message):
 
 
 def test_a_missing_list_is_named(here):
-    with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         read_file_list("nowhere")
     with pytest.raises(tf.errors.NotFoundError, match="nowhere"):
         write_file_list("nowhere/list", ["a.data"])
