@@ -348,6 +348,11 @@ class DynamicEmbedding(TableLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "DynamicEmbedding":
         config = dict(config)
+        dim = config.get("output_dim")
+        if (
+            isinstance(dim, float) and dim.is_integer()
+        ):  # JSON may lose the type
+            config["output_dim"] = int(dim)
         if isinstance(config.get("table"), dict):
             config["table"] = deserialize_table(config["table"])
         if isinstance(config.get("optimizer"), dict):

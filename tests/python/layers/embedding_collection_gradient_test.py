@@ -260,8 +260,8 @@ def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
             training=True,
             weights=w,
             combiner=combiner,
-            padding_id=feature.table_id(9),
-            default_id=feature.table_id(1),
+            padding_id=feature._table_id(9),
+            default_id=feature._table_id(1),
         )
 
     def pool_in_collection(w):

@@ -564,8 +564,9 @@ def test_errors():
     w = ragged([[1.0]], tf.float32)
     with pytest.raises(ValueError, match=r"no ids for the features \['y'\]"):
         layer({"x": x["x"]})
-    with pytest.raises(ValueError, match=r"'yy'\]\. Did you mean 'y'\?"):
-        layer({"x": x["x"], "yy": x["y"]})
+    named = Collection({"user": 2})
+    with pytest.raises(ValueError, match=r"'users'\]\. Did you mean 'user'\?"):
+        named({"users": x["x"]})
     layer({**x, "other": x["x"]})  # columns of other layers
     with pytest.raises(ValueError, match="unknown feature 'z'"):
         layer(x, weights={"z": w})
@@ -583,7 +584,9 @@ def test_errors():
         layer(x, weights=np.ones((1, 1)))
     with pytest.raises(ValueError, match=r"`features\['x'\]` must be .* a str"):
         Collection({"x": "mean"})
-    with pytest.raises(ValueError, match=r"`inputs\['x'\]` has dtype float32"):
+    with pytest.raises(
+        ValueError, match=r"`inputs\['x'\]` is an input of dtype float32"
+    ):
         layer({"x": keras.Input((3,)), "y": keras.Input((3,), dtype="int64")})
     with pytest.raises(ValueError, match="The ids of feature 'x' are sparse"):
         Collection({"x": Feature(two, combiner=None)})(
