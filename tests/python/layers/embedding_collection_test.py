@@ -612,8 +612,8 @@ def test_errors():
         tf.function(sums)({"x": tf.constant(["a", "b"])})
     with pytest.raises(ValueError, match=batch.replace("2", "None")):
         sums({"x": keras.Input((), dtype="int64")})
-    with pytest.raises(ValueError, match="`table` must be .* a int"):
-        Feature(3, combiner="mean")
+    with pytest.raises(ValueError, match="`table` must be .* a float"):
+        Feature(3.0, combiner="mean")
     for length in (0, 2.5, True, "a"):
         with pytest.raises(
             ValueError, match=f"`max_length` must be .* got {length!r}"
