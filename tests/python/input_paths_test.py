@@ -58,7 +58,7 @@ OPENERS = {
         name: functools.partial(open_dataset, schema=SLOTS, format=name)
         for name in (
             *("csv", "parquet", "arrow", "jsonl", "tfrecord"),
-            *("multislot", "norm", "raw"),
+            *("multislot", "instant", "norm", "raw"),
         )
     },
     "unknown format": lambda path, **size: open_dataset(path, **size),
@@ -72,7 +72,6 @@ OTHERS = {
         path
     ),
     "generator": lambda path: paddle.MultiSlotGenerator().write(path, "out"),
-    "instant": lambda path: list(paddle.read_instant(path, SLOTS)),
     "data feed": lambda path: paddle.DataFeedDesc.read(path),
 }
 

@@ -163,7 +163,7 @@ def test_copies_in_one_deep_copy_stay_one_table():
         copied.named["a"]["b"],
         copied.feature.table,
         copied.layer.table,
-        copied.layer.feature.table,
+        copied.layer._feature.table,
         copied.collection.tables[0],
         copied.collection.features["g"].table,
     ):

@@ -16,7 +16,7 @@ class Evict(Periodic):
     """Calls `evict(policy)` of each table every so many batches or epochs.
 
     >>> model.fit(x, y, callbacks=[
-    ...     lodestar.callbacks.Evict(lodestar.MaxAge(10_000), on_evict=archive)])
+    ...     lodestar.callbacks.Evict(lodestar.MaxAge(10_000), every=1000)])
 
     Use it to get the evicted rows, or to say when rows are evicted. The `eviction`
     of a table needs no callback.

@@ -2,10 +2,9 @@
 
 import dataclasses
 import functools
-import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import tensorflow as tf
@@ -98,8 +97,6 @@ class OpenArguments(ReadArguments, total=False):
 
 
 _TEXT = ("csv", "tsv")
-# Files of so many bytes are searched for a record when they are opened.
-_FEW_BYTES = 1 << 16
 _BY_COMMAND = "`open_command`"
 # Options of some formats only.
 _OF_FORMATS = {
@@ -116,14 +113,6 @@ _OF_FORMATS = {
 }
 # With one of these, a dataset has state that files cannot share.
 _STATEFUL = {"mode", "shuffle_files", "shuffle"}
-# With one of these, a dataset of records may have no batch, or runs a command.
-_UNSEARCHED = {
-    *_STATEFUL,
-    "drop_remainder",
-    "on_error",
-    "pipe_command",
-    "shard",
-}
 
 
 @overload
@@ -457,8 +446,6 @@ def open_dataset(
         opened.pieces = functools.cache(
             functools.partial(files.pieces, paths, opened.schema)
         )
-        if given is None and not options.keys() & _UNSEARCHED:
-            _check_records(paths, opened.pieces)
     return opened
 
 
@@ -638,31 +625,6 @@ def _finished(
         dataset.schema = part.schema
         datasets.append(dataset)
     return tuple(datasets) if split is not None else datasets[0]
-
-
-def _check_records(
-    paths: Sequence[str], pieces: Callable[[], Sequence[Piece]]
-) -> None:
-    """Raises DataError if none of a few bytes of files are a record.
-
-    Training on no record would end without a word.
-    """
-    try:
-        # A pipe can be read only once.
-        if not all(map(os.path.isfile, paths)) or not tf.executing_eagerly():
-            return
-        if sum(map(os.path.getsize, paths)) > _FEW_BYTES:
-            return
-        for piece in pieces():
-            for _ in piece.open().take(1):
-                return
-    except Exception:
-        return  # Reading raises it again.
-    raise DataError(f"{paths[0]}: no record was found{_and_others(paths)}")
-
-
-def _and_others(paths: Sequence[str]) -> str:
-    return f", nor in {len(paths) - 1} more files" if len(paths) > 1 else ""
 
 
 def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:

@@ -166,7 +166,7 @@ def _remove(folder: str) -> bool:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=9)
+    warnings.warn(message, stacklevel=10)
 
 
 @contextlib.contextmanager

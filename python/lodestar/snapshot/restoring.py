@@ -261,7 +261,7 @@ class Plan:
                 "of the snapshot, which is of the same kind, is ignored. Use "
                 "`rename` if they are the same."
             )
-        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=10)
+        warnings.warn(f"{self._path}: {text}", RuntimeWarning, stacklevel=11)
 
     def _match(
         self, kinds: Mapping[str, str], kinds_here: Mapping[str, str]

@@ -242,7 +242,7 @@ class _Saving:
     def warn(self) -> None:
         """Warns the caller of `save`."""
         if self.warning:
-            warnings.warn(self.warning, RuntimeWarning, stacklevel=4)
+            warnings.warn(self.warning, RuntimeWarning, stacklevel=5)
 
     def give_up(self) -> None:
         """Cancels the snapshot and waits until it is removed or complete."""

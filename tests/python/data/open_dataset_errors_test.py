@@ -210,24 +210,3 @@ def test_options_of_files():
 def test_no_paths():
     with pytest.raises(ValueError, match="`files` must have at least one path"):
         open_dataset([], [Column.dense("x")], 1)
-
-
-def test_files_without_a_record(tmp_path):
-    """Also for `model.fit`, which would train on nothing without a word."""
-    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
-    for path in (first, second):
-        path.write_text("x,label\n")
-    schema = Schema(
-        [
-            Column.label("label"),
-            Column.dense("x"),
-        ]
-    )
-    with pytest.raises(DataError, match="a.csv: no record was found$"):
-        open_dataset(first, schema)
-    with pytest.raises(DataError, match="found, nor in 1 more files"):
-        open_dataset([first, second], schema)
-    second.write_text("x,label\n1,0\n")
-    assert len(list(open_dataset([first, second], schema))) == 1
-    part = open_dataset(first, schema, shard=(2, 1))
-    assert not list(part)

@@ -291,7 +291,7 @@ FAILURES = [
     ),
     (
         "convert --label y in.txt out.txt",
-        "--label is for parquet, arrow, tfrecord, csv, tsv, jsonl, but the",
+        "--label is for parquet, tfrecord, csv, tsv, arrow, jsonl, but the",
     ),
     (
         "convert --out-nnz 2 in.txt o.norm",
@@ -419,7 +419,7 @@ def test_ignored_columns_and_sample_weights(here, capsys):
     )
     assert (here / "out.txt").read_text() == "1 1 1 2 1 0.5\n1 0 1 1 1 1.5\n"
     assert (
-        "--ignore is for parquet, arrow, tfrecord, csv, tsv, jsonl"
+        "--ignore is for parquet, tfrecord, csv, tsv, arrow, jsonl"
         in failure(capsys, "inspect --ignore=b --format norm in.csv")
     )
 

@@ -279,6 +279,7 @@ def test_errors(tmp_path):
         list(read(tmp_path / "missing"))
     with pytest.raises(TypeError, match="no argument `nothing`"):
         read(tmp_path / "a", nothing=1)
+    (tmp_path / "a").write_bytes(WANTED)
     with pytest.raises(ValueError, match="`split` is not an option of instant"):
         read(tmp_path / "a", split=0.1)
     with pytest.raises(ValueError, match="`batch_size` must be an integer"):
@@ -291,9 +292,10 @@ def test_errors(tmp_path):
     "column", [Column.dense("x", [-1]), Column.sample_weight("x")]
 )
 def test_columns_without_a_description(tmp_path, column):
-    for call in (open_writer, open_dataset):
+    (tmp_path / "a").write_bytes(WANTED)
+    for call, name in ((open_writer, "b"), (open_dataset, "a")):
         with pytest.raises(
             ValueError, match="'x': a DataFeedDesc cannot express"
         ):
-            call(tmp_path / "a", Schema([column]), format="instant")
-    assert not tf.io.gfile.listdir(str(tmp_path))
+            call(tmp_path / name, Schema([column]), format="instant")
+    assert tf.io.gfile.listdir(str(tmp_path)) == ["a"]

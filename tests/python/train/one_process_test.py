@@ -282,7 +282,7 @@ def test_paths_of_validation_have_the_schema_of_the_data(tmp_path):
     evaluate(model, str(tmp_path / "b.csv"), schema=schema, verbose=0)
     (tmp_path / "c.csv").write_text("user,label\n")
     empty = [tmp_path / "c.csv"]
-    message = "c.csv: no record was found"
+    message = "has no batch: no record was found in .*c.csv"
     for options in ({}, {"threads": 1}, {"snapshots": tmp_path / "s"}):
         with pytest.raises(ValueError, match=message):
             fit(model, empty, schema=schema, verbose=0, **options)

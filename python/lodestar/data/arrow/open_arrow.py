@@ -326,7 +326,7 @@ def _text_sources(
             warnings.warn(
                 f"{source.path}: the last line does not end in a newline; the "
                 "file may be cut short",
-                stacklevel=6,
+                stacklevel=7,
             )
     return sources
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lodestar._checks import did_you_mean
 from lodestar._errors import DataError
 from lodestar._input_bytes import ChangedFileError
 from lodestar.data.arrow.decode import Rows, decode_rows
@@ -106,8 +105,7 @@ class RowSource(abc.ABC):
             raise DataError(
                 f"{self.path}: has no column {', '.join(map(repr, missing[:5]))}"
                 f"{', ...' if len(missing) > 5 else ''}; its columns are "
-                f"{_some([*self.schema.names, *self.partitions])}."
-                f"{did_you_mean(missing[0], self.types)}"
+                f"{_some([*self.schema.names, *self.partitions])}"
             )
         for name in names:
             if counts.get(name, 1) > 1:

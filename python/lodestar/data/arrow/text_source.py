@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.csv
 import tensorflow as tf
 
-from lodestar._checks import did_you_mean
 from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
@@ -127,10 +126,7 @@ class TextSource(RowSource):
         pieces[name] = [f"{name}_{i}" for i in range(width)]
         for part in pieces[name]:
             if part not in self.types:
-                raise DataError(
-                    f"{self.path}: has no column {part!r}."
-                    f"{did_you_mean(name, self.types)}"
-                )
+                raise DataError(f"{self.path}: has no column {part!r}")
         return pieces[name]
 
     def _parse(
