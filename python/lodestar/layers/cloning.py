@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,6 +65,10 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
     Keras marks an object that it serializes twice, but a layer's config is
     copied on its way into the file, so every config carries the mark.
     """
+    if len(table._layers) > 1:
+        # Keras layers are parts of reference cycles, so deleted ones remain listed
+        # until a collection.
+        gc.collect()
     # Keras's own function would serialize the values of a variable.
     return {
         "module": type(table).__module__,
