@@ -203,6 +203,15 @@ def recall_and_ndcg(
     return float(hit.mean()), float((hit / np.log2(rank + 1.0)).mean())
 
 
+def print_metrics(name: str, scores: np.ndarray, train: str, test: str) -> None:
+    """Prints the metrics of `scores`, and of the most popular movies."""
+    popular = np.broadcast_to(movies(train)["count"].to_numpy(), scores.shape)
+    print(f"{'':12}  recall@10  NDCG@10")
+    for row, values in (("most popular", popular), (name, scores)):
+        recall, ndcg = recall_and_ndcg(values, train, test)
+        print(f"{row:12}  {recall:9.4f}  {ndcg:7.4f}")
+
+
 def _read(file) -> pa.Table:
     """Reads a member; `item_id:token` becomes the column `item`."""
     table = pyarrow.csv.read_csv(
