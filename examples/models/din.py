@@ -84,7 +84,9 @@ model = keras.Model(inputs, {"liked": liked})
 # ## Training
 
 auc = keras.metrics.AUC(name="auc", num_thresholds=1000)
-model.compile(lodestar.optimizers.Adam(1e-3), "binary_crossentropy", [auc])
+model.compile(
+    lodestar.optimizers.Adam(1e-3), "binary_crossentropy", metrics=[auc]
+)
 start = time.perf_counter()
 model.fit(train, epochs=options.epochs, shuffle=False, verbose=0)
 print(f"Training took {time.perf_counter() - start:.0f} s.")
@@ -95,14 +97,21 @@ print(f"AUC  {model.evaluate(test, verbose=0, return_dict=True)['auc']:.4f}")
 
 # ## Serving
 #
-# One user, and two movies that they may like.
+# Someone liked Star Wars and its sequels. Which of two movies will they like?
 
 lodestar.export.save(model, f"{folder}/served")
 served = tf.saved_model.load(f"{folder}/served")
-movies = {
-    movie["item"]: movie for movie in movielens.movies(files[0]).to_pylist()
-}
-seen, found = [50, 181, 172], [210, 28]
-request = {
-    "item": tf.constant(found)[:, None],
-}
+person = {"gender": ["F"], "occupation": ["student"]}
+person |= {"history": [50, 172, 181], "history_rating": [5, 5, 5]}
+person |= {"history_genre": ["Action", "Action", "Action"]}
+last_crusade = {**person, "item": [210], "genre": ["Action"]}
+scream = {**person, "item": [288], "genre": ["Horror"]}
+request = {}
+for name in schema.inputs():
+    lists = [last_crusade[name], scream[name]]
+    words = isinstance(lists[0][0], str)
+    request[name] = tf.ragged.constant(lists, tf.string if words else tf.int64)
+answer = served.serve(request)["liked"].numpy().ravel()
+print(
+    "Indiana Jones and the Last Crusade {:.3f}, Scream {:.3f}".format(*answer)
+)

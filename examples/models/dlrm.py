@@ -69,7 +69,7 @@ model = keras.Model(inputs, {"click": click})
 model.compile(lodestar.optimizers.Adam(1e-3), "binary_crossentropy")
 start = time.perf_counter()
 model.fit(train, epochs=options.epochs, shuffle=False, verbose=0)
-seconds = time.perf_counter() - start
+print(f"Training took {time.perf_counter() - start:.0f} s.")
 
 # ## How good is it?
 
@@ -77,9 +77,6 @@ scores = model.predict(test, verbose=0)["click"][:, 0]
 best = clicks.auc(log.truth["click"], log.truth["probability"])
 print(f"AUC  {clicks.auc(log.truth['click'], scores):.4f}")
 print(f"AUC of the true probabilities  {best:.4f}")
-print(
-    f"{options.epochs * 0.9 * options.rows / seconds:,.0f} examples per second"
-)
 
 # ## Serving
 #

@@ -83,19 +83,15 @@ model = keras.Model(inputs, outputs)
 #
 # The loss of an output without a label is None.
 
+loss = "binary_crossentropy"
 model.compile(
     lodestar.optimizers.Adam(3e-3),
-    {
-        "click": "binary_crossentropy",
-        "conversion": None,
-        "bought": "binary_crossentropy",
-    },
+    {"click": loss, "conversion": None, "bought": loss},
 )
 start = time.perf_counter()
-model.fit(
-    train.map(entire_space), epochs=options.epochs, shuffle=False, verbose=0
-)
-seconds = time.perf_counter() - start
+data = train.map(entire_space)
+model.fit(data, epochs=options.epochs, shuffle=False, verbose=0)
+print(f"Training took {time.perf_counter() - start:.0f} s.")
 
 # ## How good is it?
 #
@@ -111,9 +107,6 @@ for task in outputs:
     of_model = clicks.auc(truth[task], found[task].ravel())
     of_truth = clicks.auc(truth[task], truth[f"p_{task}"])
     print(f"{task:10}  {of_model:.4f}  {of_truth:.4f}")
-print(
-    f"{options.epochs * 0.9 * options.rows / seconds:,.0f} examples per second"
-)
 
 # ## Serving
 

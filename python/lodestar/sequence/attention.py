@@ -258,7 +258,9 @@ def _permute(x: tf.Tensor, order: tf.Tensor, inverse: tf.Tensor) -> Any:
     """Gathers each row once, so that the gradient is a gather, not a sum."""
 
     def gradient(upstream: tf.Tensor) -> Any:
-        return _permute(upstream, inverse, order), None, None
+        # Not `_permute`: SavedModels do not contain gradients of gradients, and
+        # TensorFlow warns of that when it loads them.
+        return tf.gather(upstream, inverse), None, None
 
     return tf.gather(x, order), gradient
 
