@@ -76,7 +76,7 @@ print(f"Training took {time.perf_counter() - start:.0f} s.")
 scores = model.predict(test, verbose=0)["click"][:, 0]
 best = clicks.auc(log.truth["click"], log.truth["probability"])
 print(f"AUC  {clicks.auc(log.truth['click'], scores):.4f}")
-print(f"AUC of the true probabilities  {best:.4f}")
+print(f"Best AUC  {best:.4f}")
 
 # ## Serving
 #
