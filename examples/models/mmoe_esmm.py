@@ -33,13 +33,13 @@ DIM, EXPERTS, BATCH = 16, 4, 512
 options = clicks.arguments(rows=1_000_000, epochs=2)
 folder = tempfile.mkdtemp()
 log = clicks.conversions(folder, options.rows)
+keras.utils.set_random_seed(1)
 schema = Schema(
     [Column.label("click"), Column.label("conversion", optional=True)]
     + [Column.sparse(name) for name in ("user", "city", "ad", "category")]
 )
 train = open_dataset(log.train, schema, batch_size=BATCH)
 test = open_dataset(log.test, schema, batch_size=4096)
-
 
 # ## Labels of the entire space
 #
