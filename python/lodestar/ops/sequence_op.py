@@ -87,9 +87,10 @@ class SequenceOp(keras.layers.Layer):
         outputs: list[Any] = []
 
         def symbolic_result(result: Any) -> keras.KerasTensor:
+            if hasattr(result, "to_ragged"):
+                result = result.to_ragged()
             shape, dtype = tuple(result.shape.as_list()), result.dtype.name
-            # A LoDTensor becomes ragged.
-            if isinstance(result, tf.Tensor):
+            if not isinstance(result, tf.RaggedTensor):
                 return keras.KerasTensor(shape, dtype)
             return ragged_rows(self, shape, dtype)
 
@@ -133,7 +134,7 @@ def ragged_rows(
     Later, a Keras layer that takes it raises instead of returning a dense tensor.
     """
     _private.watch_consumers(maker, _refuse_layers_of_keras)
-    return _RaggedRows(shape, dtype, ragged=True)
+    return RaggedRows(shape, dtype, ragged=True)
 
 
 def _operator(symbol: str, reflected: bool = False) -> Callable[..., Any]:
@@ -146,8 +147,11 @@ def _operator(symbol: str, reflected: bool = False) -> Callable[..., Any]:
     return method
 
 
-class _RaggedRows(keras.KerasTensor):
+class RaggedRows(keras.KerasTensor):
     """A ragged KerasTensor that arithmetic keeps ragged."""
+
+    # Arrays on the left leave the operation to the methods below.
+    __array_ufunc__ = None
 
     __add__ = _operator("add")
     __radd__ = _operator("add", reflected=True)
@@ -209,7 +213,7 @@ def _refuse_layers_of_keras(
     rows = [
         x
         for x in inputs
-        if isinstance(x, _RaggedRows) and keras.backend.is_float_dtype(x.dtype)
+        if isinstance(x, RaggedRows) and keras.backend.is_float_dtype(x.dtype)
     ]
     of_keras = getattr(keras.layers, kind.__name__, None) is kind
     if not rows or not of_keras or isinstance(operation, keras.layers.Lambda):

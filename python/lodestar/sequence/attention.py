@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import FLOAT_DTYPES, after, check_dtype
 from lodestar.ops import symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
@@ -17,6 +18,7 @@ from lodestar.sequence import nesting
 _GROUPS = 4
 
 
+@explained()
 @takes_keras_tensors
 def attention(
     query: tf.Tensor | tf.RaggedTensor | LoDTensor,
@@ -115,7 +117,7 @@ def attend(
     if scale is None:
         scale = queries.shape[-1] ** -0.5
     rows = _in_groups(
-        queries * tf.cast(scale, queries.dtype),
+        queries * tf.convert_to_tensor(scale, queries.dtype),
         query_splits,
         tf.concat([keys, values], 2),
         splits,
