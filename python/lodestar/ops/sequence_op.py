@@ -131,7 +131,7 @@ def ragged_rows(
 ) -> keras.KerasTensor:
     """Returns a symbolic ragged result of `maker`.
 
-    Later, a Keras layer that takes it raises instead of returning a dense tensor.
+    A Keras layer that is called on it raises.
     """
     _private.watch_consumers(maker, _refuse_layers_of_keras)
     return RaggedRows(shape, dtype, ragged=True)
@@ -205,9 +205,9 @@ def _refuse_layers_of_keras(
 ) -> None:
     """Raises TypeError if a layer of Keras is about to take ragged rows.
 
-    It would return a KerasTensor that claims to be dense, and later fail with an
-    error of TensorFlow, or compute NaN for an empty sequence. Models, layers of users,
-    and layers for ids may take them.
+    The layer would return a KerasTensor that claims to be dense, and later fail with a
+    TensorFlow error or compute NaN for an empty sequence. Models and user-defined
+    layers are not checked, nor are integers, which layers for ids accept.
     """
     kind = type(operation)
     rows = [

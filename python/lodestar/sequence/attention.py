@@ -32,7 +32,7 @@ def attention(
 ) -> Any:
     """Computes `softmax(query key^T * scale) value` inside each sequence.
 
-    The result equals that of padded sequences with a mask, as of
+    Padded sequences with a mask give the same result, as in
     `keras.layers.MultiHeadAttention`, but sequences of similar length are padded
     together, so time and memory depend little on the longest sequence of the batch.
     `lodestar.layers.SequenceAttention` adds the trained projections.
@@ -268,7 +268,7 @@ def _permute(x: tf.Tensor, order: tf.Tensor, inverse: tf.Tensor) -> Any:
 def _split(
     rows: tf.Tensor, members: list[tf.Tensor], lengths: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Splits rows into those of each group."""
+    """Splits rows by group."""
     counts = [tf.reduce_sum(tf.gather(lengths, units)) for units in members]
     parts: list[tf.Tensor] = tf.split(rows, counts, num=len(members))
     return parts
