@@ -20,9 +20,9 @@ from lodestar.sequence import nesting
 class PerStep(RaggedLayer):
     """Applies a Keras layer, or a function, to each step of ragged sequences.
 
-    Like `keras.layers.TimeDistributed`, but for ragged inputs: the layer gets the rows
-    of all sequences as one batch `[N, ...]`, without padding, and the result has the
-    sequences of the input.
+    `keras.layers.TimeDistributed` does this for dense inputs. Here the layer gets the
+    rows of all sequences as one batch `[N, ...]`, without padding, and the result has
+    the sequences of the input.
 
     >>> ids = keras.Input((None,), dtype="int64", ragged=True)
     >>> rows = lodestar.layers.DynamicEmbedding(16)(ids)
@@ -43,9 +43,9 @@ class PerStep(RaggedLayer):
     Output: The results of the layer, nested as the input.
 
     Args:
-        layer: The layer, a model, or a function of a batch of rows `[N, ...]` that
-            returns a row for each. `keras.saving` must know a function to load a
-            saved model.
+        layer: The layer, a model, or a function that maps a batch of rows
+            `[N, ...]` to one row each. To load a saved model, Keras needs the function
+            to be registered.
         name: Name of the layer. Other arguments of Keras layers, such as `dtype`
             and `trainable`, belong to `layer`.
 

@@ -38,7 +38,9 @@ class RaggedLayer(_bases.Layer):
             ValueError: `x` is dense.
         """
         x = symbolic_build.as_ragged(x)
-        if isinstance(x, tf.RaggedTensor | LoDTensor) or getattr(x, "ragged", False):
+        if isinstance(x, tf.RaggedTensor | LoDTensor) or getattr(
+            x, "ragged", False
+        ):
             return x
         raise ValueError(
             f"`{name}` of the layer '{self.name}' must be ragged, got a dense tensor "

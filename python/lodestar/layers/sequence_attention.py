@@ -61,7 +61,7 @@ class SequenceAttention(RaggedLayer):
         key_dim: Dimension of the queries and keys of each head.
         value_dim: Dimension of the values of each head. Defaults to `key_dim`.
         causal: Whether each step attends only to itself and to steps before it.
-        output_dim: Dimension of the output. Defaults to that of `query`.
+        output_dim: Dimension of the output. Defaults to the dimension of `query`.
         use_bias: Whether the projections have biases.
         dropout: Rate of dropout of the attention weights.
         seed: Seed of the dropout.
@@ -151,7 +151,7 @@ class SequenceAttention(RaggedLayer):
     def _projection(
         self, name: str, row: Sequence[int | None], equation: str, output: Shape
     ) -> keras.layers.EinsumDense:
-        """Returns a layer of rows of shape `row`, like those of Keras's attention."""
+        """Returns a layer for rows of shape `row`, with the weights of Keras's own."""
         if None in row:
             raise ValueError(
                 f"`{name}` of the layer '{self.name}' must have a static last "

@@ -87,9 +87,10 @@ class SequenceOp(keras.layers.Layer):
         outputs: list[Any] = []
 
         def symbolic_result(result: Any) -> keras.KerasTensor:
+            if hasattr(result, "to_ragged"):
+                result = result.to_ragged()
             shape, dtype = tuple(result.shape.as_list()), result.dtype.name
-            # A LoDTensor becomes ragged.
-            if isinstance(result, tf.Tensor):
+            if not isinstance(result, tf.RaggedTensor):
                 return keras.KerasTensor(shape, dtype)
             return ragged_rows(self, shape, dtype)
 
@@ -130,10 +131,10 @@ def ragged_rows(
 ) -> keras.KerasTensor:
     """Returns a symbolic ragged result of `maker`.
 
-    Later, a Keras layer that takes it raises instead of returning a dense tensor.
+    A Keras layer that is called on it raises.
     """
     _private.watch_consumers(maker, _refuse_layers_of_keras)
-    return _RaggedRows(shape, dtype, ragged=True)
+    return RaggedRows(shape, dtype, ragged=True)
 
 
 def _operator(symbol: str, reflected: bool = False) -> Callable[..., Any]:
@@ -146,8 +147,11 @@ def _operator(symbol: str, reflected: bool = False) -> Callable[..., Any]:
     return method
 
 
-class _RaggedRows(keras.KerasTensor):
+class RaggedRows(keras.KerasTensor):
     """A ragged KerasTensor that arithmetic keeps ragged."""
+
+    # Arrays on the left leave the operation to the methods below.
+    __array_ufunc__ = None
 
     __add__ = _operator("add")
     __radd__ = _operator("add", reflected=True)
@@ -201,15 +205,15 @@ def _refuse_layers_of_keras(
 ) -> None:
     """Raises TypeError if a layer of Keras is about to take ragged rows.
 
-    It would return a KerasTensor that claims to be dense, and later fail with an
-    error of TensorFlow, or compute NaN for an empty sequence. Models, layers of users,
-    and layers for ids may take them.
+    The layer would return a KerasTensor that claims to be dense, and later fail with a
+    TensorFlow error or compute NaN for an empty sequence. Models and user-defined
+    layers are not checked, nor are integers, which layers for ids accept.
     """
     kind = type(operation)
     rows = [
         x
         for x in inputs
-        if isinstance(x, _RaggedRows) and keras.backend.is_float_dtype(x.dtype)
+        if isinstance(x, RaggedRows) and keras.backend.is_float_dtype(x.dtype)
     ]
     of_keras = getattr(keras.layers, kind.__name__, None) is kind
     if not rows or not of_keras or isinstance(operation, keras.layers.Lambda):

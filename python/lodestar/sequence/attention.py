@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar._arguments import explained
 from lodestar._checks import FLOAT_DTYPES, after, check_dtype
 from lodestar.ops import symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
@@ -17,6 +18,7 @@ from lodestar.sequence import nesting
 _GROUPS = 4
 
 
+@explained()
 @takes_keras_tensors
 def attention(
     query: tf.Tensor | tf.RaggedTensor | LoDTensor,
@@ -30,7 +32,7 @@ def attention(
 ) -> Any:
     """Computes `softmax(query key^T * scale) value` inside each sequence.
 
-    The result equals that of padded sequences with a mask, as of
+    Padded sequences with a mask give the same result, as in
     `keras.layers.MultiHeadAttention`, but sequences of similar length are padded
     together, so time and memory depend little on the longest sequence of the batch.
     `lodestar.layers.SequenceAttention` adds the trained projections.
@@ -115,7 +117,7 @@ def attend(
     if scale is None:
         scale = queries.shape[-1] ** -0.5
     rows = _in_groups(
-        queries * tf.cast(scale, queries.dtype),
+        queries * tf.convert_to_tensor(scale, queries.dtype),
         query_splits,
         tf.concat([keys, values], 2),
         splits,
@@ -268,7 +270,7 @@ def _permute(x: tf.Tensor, order: tf.Tensor, inverse: tf.Tensor) -> Any:
 def _split(
     rows: tf.Tensor, members: list[tf.Tensor], lengths: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Splits rows into those of each group."""
+    """Splits rows by group."""
     counts = [tf.reduce_sum(tf.gather(lengths, units)) for units in members]
     parts: list[tf.Tensor] = tf.split(rows, counts, num=len(members))
     return parts

@@ -53,8 +53,8 @@ def move_units(
         nested: Rows and splits of one or more inputs with as many levels.
         level: A level, or -1 for the last.
         move: Called with the rows of each input, or with the numbers of its
-            units from the first input to the last. Returns those of the result,
-            and the splits of `level`.
+            units from the first input to the last. Returns the rows or numbers
+            of the result, and the splits of `level`.
 
     Returns:
         The rows and splits of the result; the levels above are those of the
