@@ -204,3 +204,13 @@ def test_errors(rng):
         SequenceAttention(1, 2)(keras.Input((None, None), ragged=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match="same lengths"):
         layer(x, batch(rng, OTHERS))
+
+
+def test_an_export_loads_without_warnings(tmp_path, caplog):
+    x = keras.Input((None, 4), ragged=True, name="x")
+    y = SequenceAttention(num_heads=2, key_dim=2, causal=True)(x)
+    model = keras.Model(x, sequence.pool(y, "last"))
+    lodestar.export.save(model, tmp_path / "served")
+    caplog.clear()
+    tf.saved_model.load(tmp_path / "served")
+    assert not caplog.records
