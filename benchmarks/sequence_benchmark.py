@@ -1,5 +1,6 @@
 """Compares sequence ops with compositions of TensorFlow's ops."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -24,10 +25,16 @@ def lengths_of(rng, num_rows: int, hot: int) -> np.ndarray:
     return lengths.astype(np.int64)
 
 
-def feed(rng, num_rows: int, hot: int, dim: int) -> tuple[tf.Tensor, ...]:
+def zipf_lengths(rng, count: int, longest: int, exponent: float) -> np.ndarray:
+    """Draws lengths of histories, from 1 to `longest`, by a Zipf law."""
+    weights = np.arange(1, longest + 1) ** -exponent
+    return 1 + rng.choice(longest, count, p=weights / weights.sum())
+
+
+def feed(rng, lengths: np.ndarray, dim: int) -> tuple[tf.Tensor, ...]:
     """Makes rows, their splits, and the sequence that each belongs to."""
-    values = rng.normal(size=(num_rows, dim)).astype(np.float32)
-    x = tf.RaggedTensor.from_row_lengths(values, lengths_of(rng, num_rows, hot))
+    values = rng.normal(size=(lengths.sum(), dim)).astype(np.float32)
+    x = tf.RaggedTensor.from_row_lengths(values, lengths)
     return x.flat_values, x.row_splits, x.value_rowids()
 
 
@@ -57,7 +64,10 @@ def feeds(options, hot: int = 10000, dim: int = DIM) -> tuple[list, int]:
     rows = 4096 if options.small else 65536
     rng = np.random.default_rng(5)
     hot = min(hot, rows // 7)
-    return [feed(rng, rows, hot, dim) for _ in range(BATCHES)], rows
+    batches = [
+        feed(rng, lengths_of(rng, rows, hot), dim) for _ in range(BATCHES)
+    ]
+    return batches, rows
 
 
 def compiled(function, batches):
@@ -70,7 +80,7 @@ def compiled(function, batches):
 
     levels = tf.TensorSpec([None], tf.int64)
     concrete = flat.get_concrete_function(
-        tf.TensorSpec.from_tensor(batches[0][0]), levels, levels
+        tf.TensorSpec([None, *batches[0][0].shape[1:]]), levels, levels
     )
     return lambda feed: concrete(*feed)
 
@@ -80,8 +90,11 @@ class Comparisons:
 
     def __init__(self, options, **kwargs):
         """Makes batches; `feeds` takes the `kwargs`."""
+        self._use(options, *feeds(options, **kwargs))
+
+    def _use(self, options, batches, rows):
         self._runs = options.runs
-        self._feeds, self.rows = feeds(options, **kwargs)
+        self._feeds, self.rows = batches, rows
         self.sequences = len(self._feeds[0][1]) - 1
 
     def _time(self, work, ours, baseline, against, wanted):
@@ -313,10 +326,77 @@ def unpad(options):
         )
 
 
+class Histories(Comparisons):
+    """Compares functions of histories with Zipf-distributed lengths."""
+
+    def __init__(self, options, count, longest, exponent):
+        rng = np.random.default_rng(5)
+        lengths = [
+            zipf_lengths(rng, count, longest, exponent) for _ in range(BATCHES)
+        ]
+        batches = [feed(rng, each, DIM) for each in lengths]
+        self._use(
+            options, batches, int(np.mean([sum(each) for each in lengths]))
+        )
+
+
+def padded_attention(causal):
+    """Returns a function that pads all sequences to the longest, with a mask."""
+
+    def attention(x, ids):
+        del ids
+        padded = x.to_tensor()
+        heads = tf.reshape(
+            padded, [*tf.unstack(tf.shape(padded)[:2]), 2, DIM // 2]
+        )
+        heads = tf.transpose(heads, [0, 2, 1, 3])
+        scores = tf.matmul(heads, heads, transpose_b=True) * (DIM // 2) ** -0.5
+        mask = tf.sequence_mask(x.row_lengths())[:, tf.newaxis, tf.newaxis]
+        if causal:
+            steps = tf.range(tf.shape(padded)[1])
+            mask &= steps[:, tf.newaxis] >= steps
+        weights = tf.nn.softmax(tf.where(mask, scores, tf.float32.min))
+        rows = tf.transpose(tf.matmul(weights, heads), [0, 2, 1, 3])
+        rows = tf.RaggedTensor.from_tensor(rows, x.row_lengths())
+        return tf.reshape(rows.flat_values, [-1, DIM])
+
+    return attention
+
+
+def attention(options):
+    """Compares with one padded tensor, as of keras.layers.MultiHeadAttention."""
+    count = 64 if options.small else 256
+
+    def ours(x, ids, causal=False):
+        heads = x.with_flat_values(tf.reshape(x.flat_values, [-1, 2, DIM // 2]))
+        rows = lodestar.sequence.attention(heads, heads, heads, causal=causal)
+        return tf.reshape(rows.flat_values, [-1, DIM])
+
+    for longest, exponent in ((50, 1.05), (200, 1.2)):
+        histories = Histories(options, count, longest, exponent)
+        for causal in (False, True):
+            histories.run(
+                f"{'causal ' * causal}attention, lengths to {longest}",
+                functools.partial(ours, causal=causal),
+                padded_attention(causal),
+                "padded to the longest",
+                1.0,
+            )
+
+
 def main() -> None:
     """Prints one JSON line per comparison."""
     options = arguments(__doc__)
-    for works in (pool, softmax, reverse, expand_as, expand, pad, unpad):
+    for works in (
+        pool,
+        softmax,
+        reverse,
+        expand_as,
+        expand,
+        pad,
+        unpad,
+        attention,
+    ):
         works(options)
 
 

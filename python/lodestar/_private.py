@@ -8,7 +8,7 @@ import contextlib
 import functools
 import importlib
 import types
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
@@ -552,6 +552,36 @@ def maker_from_ragged(tensor: Any) -> keras.Operation | None:
         todo += [x for x in given if id(x) not in seen]
         seen.update(map(id, given))
     return None
+
+
+class _Consumers(list[Any]):
+    """The nodes that take results of an operation, which it checks."""
+
+    def __init__(self, nodes: Sequence[Any], check: Callable[..., None]):
+        super().__init__(nodes)
+        self._check = check
+
+    def append(self, node: Any) -> None:
+        self._check(
+            getattr(node, "operation", None), getattr(node, "input_tensors", ())
+        )
+        super().append(node)
+
+
+def watch_consumers(
+    operation: keras.Operation,
+    check: Callable[[keras.Operation, Sequence[keras.KerasTensor]], None],
+) -> None:
+    """Calls `check` with each operation that takes a result of `operation`.
+
+    `check` also gets the operation's inputs, and may raise. Nothing public tells an
+    operation who uses its results. Without the private name nothing is checked, and
+    errors come later.
+    """
+    nodes = getattr(operation, "_outbound_nodes", None)
+    if isinstance(nodes, list) and not isinstance(nodes, _Consumers):
+        # Not by setattr, by which Keras would replace the list.
+        vars(operation)["_outbound_nodes"] = _Consumers(nodes, check)
 
 
 def keeps_inputs(tensor: Any, *attributes: str) -> bool:

@@ -18,6 +18,9 @@ TensorLike: TypeAlias = tf.Tensor | npt.ArrayLike
 # The dtype policy of a Keras layer, or the name of one.
 DTypePolicy: TypeAlias = str | keras.DTypePolicy
 
+# What Keras makes initializers, regularizers and constraints from.
+KerasLike: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
+
 # A static shape, as in Keras: None for an unknown dimension.
 Shape: TypeAlias = tuple[int | None, ...]
 

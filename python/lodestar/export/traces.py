@@ -115,7 +115,12 @@ def _sources(
     ids: Any, concrete: Any, sources: Mapping[str, str]
 ) -> list[str] | None:
     """Returns the names of the inputs that `ids` depend on."""
-    tensors = tf.nest.flatten(ids, expand_composites=True)
+    # The others are constants, such as the ids of a catalogue.
+    tensors = [
+        tensor
+        for tensor in tf.nest.flatten(ids, expand_composites=True)
+        if tf.is_symbolic_tensor(tensor)
+    ]
     if any(tensor.graph is not concrete.graph for tensor in tensors):
         return None
     behind = _ops_behind(tensors)

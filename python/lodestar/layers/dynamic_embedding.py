@@ -27,12 +27,13 @@ from lodestar.embedding.lookup_arguments import (
     refuse_sizes,
 )
 from lodestar.embedding.policies import Admission, Evictions
-from lodestar.layers import ragged_rows  # noqa: F401  # for its errors
+from lodestar.layers import dense_from_ragged  # noqa: F401  # for its errors
 from lodestar.layers.cloning import deserialize_table, serialize_table
 from lodestar.layers.feature import Feature
 from lodestar.layers.lookup_observer import Lookup, observed
 from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
+from lodestar.ops.sequence_op import ragged_rows
 
 _REFUSED = {
     "embeddings_regularizer": (
@@ -76,7 +77,9 @@ def check_symbolic_ids(ids: Any, name: str, combiner: Combiner | None) -> None:
     check_bag_axis(name, ids, combiner)
 
 
-def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
+def symbolic_rows(
+    layer: keras.layers.Layer, ids: Any, feature: Feature
+) -> keras.KerasTensor:
     """Returns the symbolic result of looking up `ids`."""
     ragged = bool(getattr(ids, "ragged", False))
     shape = tuple(ids.shape)
@@ -87,11 +90,10 @@ def symbolic_rows(ids: Any, feature: Feature, dtype: str) -> keras.KerasTensor:
         if shape[-1] is not None:
             shape = (*shape[:-1], min(shape[-1], feature.max_length))
     assert feature.table is not None
-    return keras.KerasTensor(
-        (*shape, feature.table.output_dim),
-        dtype=dtype,
-        **({"ragged": True} if ragged else {}),
-    )
+    shape = (*shape, feature.table.output_dim)
+    if ragged:
+        return ragged_rows(layer, shape, layer.compute_dtype)
+    return keras.KerasTensor(shape, dtype=layer.compute_dtype)
 
 
 def padding_mask(ids: Any, feature: Feature) -> Any:
@@ -290,7 +292,7 @@ class DynamicEmbedding(TableLayer):
     ) -> keras.KerasTensor:
         check_symbolic_ids(ids, "ids", self.combiner)
         self._see(ids, weights)
-        return symbolic_rows(ids, self._feature, self.compute_dtype)
+        return symbolic_rows(self, ids, self._feature)
 
     def _see(self, ids: Any, weights: Any) -> None:
         self._feature._check_kind(ids, "ids")

@@ -369,7 +369,7 @@ class EmbeddingCollection(TableLayer):
         for name, feature in self._features:
             ids = inputs[name]
             check_symbolic_ids(ids, f"inputs[{name!r}]", feature.combiner)
-            specs[name] = symbolic_rows(ids, feature, self.compute_dtype)
+            specs[name] = symbolic_rows(self, ids, feature)
         self._see(inputs, weights)
         return specs
 

@@ -1,17 +1,17 @@
 """SequenceConv: convolution along sequences as a Keras layer."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lodestar import _bases, sequence
+from lodestar import sequence
 from lodestar._arguments import explained
 from lodestar._checks import check_count
-from lodestar._typing import DTypePolicy, Shape
-from lodestar.ops import symbolic_build
-from lodestar.ragged import LoDTensor
+from lodestar._typing import DTypePolicy, KerasLike, Shape
+from lodestar.layers.ragged_layer import RaggedLayer
+from lodestar.ops.sequence_op import ragged_rows
 from lodestar.sequence import nesting
 from lodestar.sequence.windows import rows_around
 
@@ -30,12 +30,8 @@ _SERIALIZED = {
 }
 
 
-# What Keras makes initializers, regularizers and constraints from.
-KerasLike: TypeAlias = str | Mapping[str, Any] | Callable[..., Any]
-
-
 @keras.saving.register_keras_serializable(package="lodestar")
-class SequenceConv(_bases.Layer):
+class SequenceConv(RaggedLayer):
     """Convolves each innermost sequence of a ragged input.
 
     Row i of the output is `activation(window @ kernel + bias)`, where the window
@@ -102,11 +98,7 @@ class SequenceConv(_bases.Layer):
         dtype: DTypePolicy | None = None,
         name: str | None = None,
     ):
-        # A cast by Keras would make a symbolic ragged input dense.
-        super().__init__(
-            trainable=trainable, dtype=dtype, name=name, autocast=False
-        )
-        self.supports_jit = False
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
         for name, size in (("filters", filters), ("kernel_size", kernel_size)):
             check_count(name, size)
         if start is not None:
@@ -124,13 +116,6 @@ class SequenceConv(_bases.Layer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.padding_trainable = bool(padding_trainable)
         self.padding_initializer = keras.initializers.get(padding_initializer)
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer; Keras does not accept a LoDTensor as an input."""
-        if not isinstance(inputs, LoDTensor):
-            return super().__call__(inputs, *args, **kwargs)
-        outputs = super().__call__(inputs.to_ragged(), *args, **kwargs)
-        return LoDTensor(outputs.flat_values, outputs.nested_row_splits)
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         self._check_rows(input_shape)
@@ -160,7 +145,7 @@ class SequenceConv(_bases.Layer):
             )
 
     def call(self, inputs: Any) -> Any:
-        inputs = self._check_ragged(inputs)
+        inputs = self._as_ragged("inputs", inputs)
         dtype = self.compute_dtype
 
         def cast(weight: Any) -> Any:
@@ -185,21 +170,9 @@ class SequenceConv(_bases.Layer):
     def compute_output_spec(
         self, inputs: keras.KerasTensor
     ) -> keras.KerasTensor:
-        self._check_ragged(inputs)
-        return keras.KerasTensor(
-            self.compute_output_shape(inputs.shape),
-            self.compute_dtype,
-            ragged=True,
-        )
-
-    def _check_ragged(self, x: Any) -> Any:
-        """Returns `x` as a ragged tensor, or a ragged KerasTensor unchanged."""
-        x = symbolic_build.as_ragged(x)
-        if isinstance(x, tf.RaggedTensor) or getattr(x, "ragged", False):
-            return x
-        raise ValueError(
-            f"{self.name} needs a ragged input, got a dense one of shape "
-            f"{x.shape}. {nesting.how_to_get_ragged(x)}"
+        self._as_ragged("inputs", inputs)
+        return ragged_rows(
+            self, self.compute_output_shape(inputs.shape), self.compute_dtype
         )
 
     def _check_rows(self, shape: Any) -> None:

@@ -1,7 +1,7 @@
 """Sequence functions as operations of Keras functional models."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -86,6 +86,14 @@ class SequenceOp(keras.layers.Layer):
         symbolic = [x for x in keras.tree.flatten(arguments) if _is_symbolic(x)]
         outputs: list[Any] = []
 
+        def symbolic_result(result: Any) -> keras.KerasTensor:
+            if hasattr(result, "to_ragged"):
+                result = result.to_ragged()
+            shape, dtype = tuple(result.shape.as_list()), result.dtype.name
+            if not isinstance(result, tf.RaggedTensor):
+                return keras.KerasTensor(shape, dtype)
+            return ragged_rows(self, shape, dtype)
+
         def trace(*placeholders: Any) -> None:
             for tensor, placeholder in zip(symbolic, placeholders, strict=True):
                 if not tensor.ragged:
@@ -96,7 +104,7 @@ class SequenceOp(keras.layers.Layer):
                 lambda x: next(rest) if _is_symbolic(x) else x, arguments
             )
             results = self.call(*args, **kwargs)
-            outputs.append(keras.tree.map_structure(_keras_tensor, results))
+            outputs.append(keras.tree.map_structure(symbolic_result, results))
 
         function = tf.function(
             trace, [_type_spec(x) for x in symbolic], autograph=False
@@ -118,11 +126,105 @@ def _type_spec(x: keras.KerasTensor) -> tf.TypeSpec:
     return tf.TensorSpec(x.shape, x.dtype)
 
 
-def _keras_tensor(x: Any) -> keras.KerasTensor:
-    """Returns a KerasTensor like `x`; a LoDTensor becomes ragged."""
-    if hasattr(x, "to_ragged"):
-        x = x.to_ragged()
-    ragged = isinstance(x, tf.RaggedTensor)
-    return keras.KerasTensor(
-        tuple(x.shape.as_list()), x.dtype.name, ragged=ragged
+def ragged_rows(
+    maker: keras.Operation, shape: Sequence[int | None], dtype: str
+) -> keras.KerasTensor:
+    """Returns a symbolic ragged result of `maker`.
+
+    A Keras layer that is called on it raises.
+    """
+    _private.watch_consumers(maker, _refuse_layers_of_keras)
+    return RaggedRows(shape, dtype, ragged=True)
+
+
+def _operator(symbol: str, reflected: bool = False) -> Callable[..., Any]:
+    """Returns a method that adds the operation of lodestar.sequence.arithmetic."""
+
+    def method(self: keras.KerasTensor, other: Any) -> keras.KerasTensor:
+        x, y = (other, self) if reflected else (self, other)
+        return SequenceOp(symbol)(x, y)
+
+    return method
+
+
+class RaggedRows(keras.KerasTensor):
+    """A ragged KerasTensor that arithmetic keeps ragged."""
+
+    # Arrays on the left leave the operation to the methods below.
+    __array_ufunc__ = None
+
+    __add__ = _operator("add")
+    __radd__ = _operator("add", reflected=True)
+    __sub__ = _operator("sub")
+    __rsub__ = _operator("sub", reflected=True)
+    __mul__ = _operator("mul")
+    __rmul__ = _operator("mul", reflected=True)
+    __truediv__ = _operator("truediv")
+    __rtruediv__ = _operator("truediv", reflected=True)
+    __pow__ = _operator("pow")
+    __rpow__ = _operator("pow", reflected=True)
+
+    def __neg__(self) -> keras.KerasTensor:
+        return 0 - self
+
+
+_EACH_STEP = (
+    "To apply it to each step, wrap it: lodestar.layers.PerStep({layer}(...)). "
+    "Otherwise call it after lodestar.sequence.pool, or between "
+    "lodestar.sequence.pad and unpad."
+)
+# What to use in place of layers that do not act on each step separately.
+_INSTEAD: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("RNN", "Bidirectional"),
+        "Call it on the padded tensor of lodestar.sequence.pad, which carries its "
+        "mask, and use lodestar.sequence.unpad for the steps of its result.",
+    ),
+    (
+        (
+            "MultiHeadAttention",
+            "GroupQueryAttention",
+            "Attention",
+            "AdditiveAttention",
+        ),
+        "Use lodestar.layers.SequenceAttention or TargetAttention, or "
+        "lodestar.sequence.attention; or call it on the padded tensor of "
+        "lodestar.sequence.pad, which carries its mask.",
+    ),
+    (
+        ("GlobalAveragePooling1D", "GlobalMaxPooling1D"),
+        "Use lodestar.sequence.pool, which also defines the result of an empty "
+        "sequence.",
+    ),
+    (("Conv1D",), "Use lodestar.layers.SequenceConv."),
+)
+
+
+def _refuse_layers_of_keras(
+    operation: keras.Operation, inputs: Sequence[keras.KerasTensor]
+) -> None:
+    """Raises TypeError if a layer of Keras is about to take ragged rows.
+
+    The layer would return a KerasTensor that claims to be dense, and later fail with a
+    TensorFlow error or compute NaN for an empty sequence. Models and user-defined
+    layers are not checked, nor are integers, which layers for ids accept.
+    """
+    kind = type(operation)
+    rows = [
+        x
+        for x in inputs
+        if isinstance(x, RaggedRows) and keras.backend.is_float_dtype(x.dtype)
+    ]
+    of_keras = getattr(keras.layers, kind.__name__, None) is kind
+    if not rows or not of_keras or isinstance(operation, keras.layers.Lambda):
+        return
+    advice = _EACH_STEP
+    for names, instead in _INSTEAD:
+        kinds = tuple(getattr(keras.layers, name) for name in names)
+        if isinstance(operation, kinds):
+            advice = instead
+    raise TypeError(
+        f"The layer '{operation.name}' ({kind.__name__}) got ragged rows of shape "
+        f"{rows[0].shape}, but layers of Keras take dense tensors. "
+        f"{advice.format(layer=kind.__name__)}"
     )

@@ -10,11 +10,14 @@ a functional model. Declare such an input with `ragged=True`:
 (None, 1)
 """
 
+from lodestar.sequence import arithmetic as _arithmetic  # noqa: F401  # for operators
+from lodestar.sequence.attention import attention
 from lodestar.sequence.concat import concat
 from lodestar.sequence.erase import erase
 from lodestar.sequence.expand import expand, expand_as
 from lodestar.sequence.pad import pad, unpad
 from lodestar.sequence.pool import pool
+from lodestar.sequence.positions import positions
 from lodestar.sequence.reshape import reshape
 from lodestar.sequence.reverse import reverse
 from lodestar.sequence.scatter import scatter
@@ -24,6 +27,7 @@ from lodestar.sequence.topk_avg_pooling import topk_avg_pooling
 from lodestar.sequence.windows import conv, enumerate
 
 __all__ = [
+    "attention",
     "concat",
     "conv",
     "enumerate",
@@ -32,6 +36,7 @@ __all__ = [
     "expand_as",
     "pad",
     "pool",
+    "positions",
     "reshape",
     "reverse",
     "scatter",

@@ -1,13 +1,13 @@
 """Conversion between nested inputs, and rows with the splits of their levels."""
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import after
+from lodestar._checks import after, assert_true
 from lodestar.ops import lod_ops, symbolic_build
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.arguments import nested
@@ -53,8 +53,8 @@ def move_units(
         nested: Rows and splits of one or more inputs with as many levels.
         level: A level, or -1 for the last.
         move: Called with the rows of each input, or with the numbers of its
-            units from the first input to the last. Returns those of the result,
-            and the splits of `level`.
+            units from the first input to the last. Returns the rows or numbers
+            of the result, and the splits of `level`.
 
     Returns:
         The rows and splits of the result; the levels above are those of the
@@ -112,9 +112,9 @@ def how_to_get_ragged(x: Any) -> str:
             "without `combiner`, or of lodestar.sequence.unpad."
         )
     return (
-        f"{made} Layers and operations of Keras, such as Dense, Activation, "
-        "Dropout, LayerNormalization and `+`, return dense tensors. Call them "
-        "after pooling, or between lodestar.sequence.pad and unpad."
+        f"{made} Layers and operations of Keras return dense tensors. Apply them to "
+        "each step with lodestar.layers.PerStep, or call them after pooling or "
+        "between lodestar.sequence.pad and unpad."
     )
 
 
@@ -141,6 +141,67 @@ def flatten(
             f"{how_to_get_ragged(x)}"
         )
     return nested(name, rows, splits, dtypes)
+
+
+def aligned(
+    xs: Mapping[str, Any], dtypes: Sequence[tf.DType] | None = None
+) -> tuple[list[tf.Tensor], tuple[tf.Tensor, ...]]:
+    """Returns the rows of inputs by name, and the splits that all of them have.
+
+    Raises:
+        TypeError: An input has another type, or a dtype that is not in `dtypes`.
+        ValueError: Numbers of levels differ.
+        tf.errors.InvalidArgumentError: Lengths of sequences differ.
+    """
+    (first, *others), lods = zip(
+        *(flatten(name, x, dtypes) for name, x in xs.items()), strict=True
+    )
+    of, *names = xs
+    rows = [first]
+    for name, x, lod in zip(names, others, lods[1:], strict=True):
+        if len(lod) != len(lods[0]):
+            raise ValueError(
+                f"`{name}` must have {len(lods[0])} levels, like `{of}`, got "
+                f"{len(lod)}."
+            )
+        checks = [
+            check_same_lengths(name, splits, of, wanted)
+            for splits, wanted in zip(lod, lods[0], strict=True)
+            if splits is not wanted
+        ]
+        rows.append(after(checks, x))
+    return rows, lods[0]
+
+
+def check_same_lengths(
+    name: str, splits: tf.Tensor, of: str, wanted: tf.Tensor
+) -> Any:
+    """Returns a check, for `after`, that the sequences of two levels are as long."""
+    number = check_same_number(name, splits, of, wanted)
+    differ = tf.not_equal(after(number, splits), wanted)
+    return assert_true(
+        tf.logical_not(tf.reduce_any(differ)),
+        [
+            f"`{name}` and `{of}` must have sequences of the same lengths; the first "
+            "that differs is sequence",
+            tf.argmax(differ) - 1,
+        ],
+    )
+
+
+def check_same_number(
+    name: str, splits: tf.Tensor, of: str, wanted: tf.Tensor
+) -> Any:
+    """Returns a check, for `after`, of the number of sequences."""
+    return assert_true(
+        tf.equal(tf.size(splits), tf.size(wanted)),
+        [
+            f"`{name}` and `{of}` must have equally many sequences, got",
+            tf.size(splits) - 1,
+            "and",
+            tf.size(wanted) - 1,
+        ],
+    )
 
 
 def check_one_a_row(name: str, rows: tf.Tensor, what: str) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import export_models
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -217,3 +218,28 @@ def test_a_part_is_missing(key, tmp_path):
     features_json.write(tmp_path, whole)
     with pytest.raises(ValueError, match=f"damaged: it lacks .'{key}'"):
         features_json.read(tmp_path)
+
+
+def test_a_lookup_of_constant_ids(tmp_path):
+    """E.g. of the rows of a catalogue, to score all of its items."""
+
+    class Scores(keras.layers.Layer):
+        def __init__(self, item):
+            super().__init__()
+            self.item = item
+
+        def call(self, states):
+            rows = self.item(tf.constant([1, 2, 3], tf.int64))
+            return keras.ops.matmul(states, keras.ops.transpose(rows))
+
+    ids = keras.Input((), dtype="int64", name="ids")
+    item = lodestar.layers.DynamicEmbedding(4, name="item")
+    model = keras.Model(ids, Scores(item)(item(ids)))
+    item(tf.range(5, dtype=tf.int64), training=True)
+    lodestar.export.save(model, tmp_path / "s")
+    loaded = tf.saved_model.load(tmp_path / "s")
+    served = loaded.serve(tf.constant([2, 3], tf.int64))["output_0"]
+    np.testing.assert_allclose(served, model(np.array([2, 3])), atol=1e-8)
+    document = json.loads((tmp_path / "s" / "features.json").read_text())
+    (table,) = document["tables"]
+    assert [read["inputs"] for read in table["read_by"]] == [["ids"], []]

@@ -123,8 +123,12 @@ def test_a_model_of_sequences(tmp_path):
     again = sequence.pool(sequence.unpad(padded, lengths, rows), "max")
     pooled = sequence.pool(sequence.softmax(rows), "mean")
     repeated = sequence.pool(sequence.expand_as(pooled, rows), "last")
+    steps = rows * 2.0 + keras.layers.Embedding(9, 3)(sequence.positions(ids))
+    steps = layers.PerStep(keras.layers.Dense(3, activation="relu"))(steps)
+    steps = layers.SequenceAttention(1, 2, causal=True)(steps)
+    attended = layers.TargetAttention((2,))(sequence.pool(rows, "last"), steps)
     score = keras.layers.Dense(1)(
-        keras.layers.Concatenate()([again, pooled, repeated])
+        keras.layers.Concatenate()([again, pooled, repeated, attended])
     )
     m = keras.Model(ids, score)
     x = tf.ragged.constant([[1, 2, 3], [], [2**63 - 1]], tf.int64)

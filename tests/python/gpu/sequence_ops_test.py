@@ -102,6 +102,15 @@ def test_softmax(dtype, lengths, shape, rng):
     check(lodestar.sequence.softmax, ragged(lengths, shape, dtype, rng), dtype)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal, rng):
+    check(
+        lambda x: lodestar.sequence.attention(x, x, x, causal=causal),
+        ragged([40, 0, 3, 1, 17], (2, 4), tf.float64, rng),
+        tf.float64,
+    )
+
+
 @every_input
 @pytest.mark.parametrize("dtype", MOVED, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 _RAGGED = (
     "Ragged rows of shape {shape} were passed where a dense tensor is needed, "
-    "for example to keras.layers.Dense. Pool the rows of each example with "
-    "`combiner=` of the embedding (or lodestar.sequence.pool), or pad them with "
-    "lodestar.sequence.pad."
+    "for example to keras.layers.Dense. Apply the layer to each step with "
+    "lodestar.layers.PerStep, pool the rows of each example with `combiner=` of the "
+    "embedding (or lodestar.sequence.pool), pad them with lodestar.sequence.pad, or "
+    "use lodestar.layers.SequenceAttention for attention."
 )
 
 

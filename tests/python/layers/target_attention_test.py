@@ -1,0 +1,126 @@
+"""Compares lodestar.layers.TargetAttention with padded sequences."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lodestar
+from lodestar import sequence
+from lodestar.layers import DynamicEmbedding, TargetAttention
+from lodestar.ragged import LoDTensor
+
+LENGTHS = [3, 0, 7, 1]
+
+
+def batch(rng, dim=4):
+    rows = rng.normal(size=(sum(LENGTHS), dim)).astype(np.float32)
+    return tf.RaggedTensor.from_row_lengths(rows, LENGTHS)
+
+
+def by_padding(layer, target, history):
+    """Returns the result of padded histories with the weights of `layer`."""
+    padded, lengths = sequence.pad(history)
+    mask = tf.sequence_mask(lengths, padded.shape[1])
+    targets = tf.broadcast_to(target[:, tf.newaxis], padded.shape)
+    x = tf.concat([targets, padded, targets - padded, targets * padded], -1)
+    weights = iter(layer.trainable_weights)
+    for kernel, bias in zip(weights, weights, strict=True):
+        x = x @ tf.convert_to_tensor(kernel) + tf.convert_to_tensor(bias)
+        if kernel.shape[-1] != 1:
+            x = layer.activation(x)
+    scores = x[..., 0]
+    if layer.normalize:
+        scores = tf.nn.softmax(tf.where(mask, scores, scores.dtype.min))
+    scores = tf.where(mask, scores, 0.0)
+    return tf.einsum("bt,btd->bd", scores, padded)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("units", [(), (6,), (8, 5)], ids=str)
+def test_equals_padded_histories(normalize, units, rng):
+    history = batch(rng)
+    target = tf.constant(rng.normal(size=(4, 4)), tf.float32)
+    layer = TargetAttention(units, "tanh", normalize)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([target, history.flat_values])
+        ours = layer(target, history)
+        theirs = by_padding(layer, target, history)
+        our_loss, loss = (tf.reduce_sum(y**2) for y in (ours, theirs))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    np.testing.assert_array_equal(ours[1], np.zeros(4))
+    watched = [target, history.flat_values, *layer.trainable_weights]
+    for mine, other in zip(
+        tape.gradient(our_loss, watched),
+        tape.gradient(loss, watched),
+        strict=True,
+    ):
+        np.testing.assert_allclose(mine, other, atol=1e-4)
+
+
+def test_levels_and_kinds(rng):
+    history = batch(rng)
+    target = tf.constant(rng.normal(size=(4, 4)), tf.float32)
+    nested = tf.RaggedTensor.from_row_lengths(history, [1, 0, 3])
+    targets = tf.RaggedTensor.from_row_lengths(target, [1, 0, 3])
+    layer = TargetAttention((3,))
+    flat = layer(target, history)
+    got = layer(targets, nested)
+    np.testing.assert_array_equal(got.flat_values, flat)
+    np.testing.assert_array_equal(got.row_splits, [0, 1, 1, 4])
+    lod = layer(target, LoDTensor.from_ragged(history))
+    np.testing.assert_array_equal(lod, flat)
+    symbolic = layer(
+        keras.Input((None, 4), ragged=True),
+        keras.Input((None, None, 4), ragged=True),
+    )
+    assert symbolic.ragged and symbolic.shape == (None, None, 4)
+
+
+def test_a_model_trains_is_saved_and_served(rng, tmp_path):
+    keras.utils.set_random_seed(1)
+    item = keras.Input((), dtype="int64", name="item")
+    items = keras.Input((None,), dtype="int64", ragged=True, name="history")
+    embed = DynamicEmbedding(8, seed=1)
+    target = embed(item)
+    interest = TargetAttention((8,))(target, embed(items))
+    score = keras.layers.Dense(1)(
+        keras.layers.Concatenate()([target, interest])
+    )
+    model = keras.Model({"item": item, "history": items}, score)
+    model.compile(lodestar.optimizers.Adam(0.05), "mse")
+    x = {
+        "item": tf.constant([5, 2**62, -3, 5], tf.int64),
+        "history": tf.RaggedTensor.from_row_lengths(
+            rng.integers(0, 9, size=sum(LENGTHS)), LENGTHS
+        ),
+    }
+    y = np.array([[1.0], [-1.0], [0.0], [2.0]])
+    losses = model.fit(x, y, epochs=40, verbose=0).history["loss"]
+    assert losses[-1] < 0.3 * losses[0]
+    want = model.predict(x, verbose=0)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), want)
+    lodestar.export.save(model, tmp_path / "served")
+    served = tf.saved_model.load(tmp_path / "served")
+    (scores,) = served.serve(x).values()
+    np.testing.assert_allclose(scores, want, atol=1e-5)
+
+
+def test_errors(rng):
+    history = batch(rng)
+    with pytest.raises(ValueError, match="`units`"):
+        TargetAttention((8, 0))
+    layer = TargetAttention((3,), name="interest")
+    with pytest.raises(
+        ValueError, match="same static last dimension, got 5 and 4"
+    ):
+        layer(tf.zeros([4, 5]), history)
+    layer = TargetAttention((3,), name="interest")
+    with pytest.raises(
+        ValueError, match="`history` of the layer 'interest' must"
+    ):
+        layer(tf.zeros([4, 4]), tf.zeros([4, 3, 4]))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        layer(tf.zeros([3, 4]), history)
