@@ -221,7 +221,9 @@ def test_a_part_is_missing(key, tmp_path):
 
 
 def test_a_lookup_of_constant_ids(tmp_path):
-    """E.g. of the rows of a catalogue, to score all of its items."""
+    """For example of the rows of a catalogue, to score all of its items."""
+    # An eager tensor, which has no graph.
+    catalogue = tf.constant([1, 2, 3], tf.int64)
 
     class Scores(keras.layers.Layer):
         def __init__(self, item):
@@ -229,7 +231,7 @@ def test_a_lookup_of_constant_ids(tmp_path):
             self.item = item
 
         def call(self, states):
-            rows = self.item(tf.constant([1, 2, 3], tf.int64))
+            rows = self.item(catalogue)
             return keras.ops.matmul(states, keras.ops.transpose(rows))
 
     ids = keras.Input((), dtype="int64", name="ids")
