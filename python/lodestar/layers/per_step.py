@@ -1,7 +1,7 @@
 """PerStep: any Keras layer on each step of ragged sequences."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from lodestar._arguments import explained
 from lodestar._checks import after, assert_true
-from lodestar._typing import Shape
 from lodestar.layers.ragged_layer import RaggedLayer
 from lodestar.ops import symbolic_build
 from lodestar.ops.sequence_op import ragged_rows
@@ -43,15 +42,16 @@ class PerStep(RaggedLayer):
     Output: The results of the layer, nested as the input.
 
     Args:
-        layer: The layer, a model, or a function that maps a batch of rows
-            `[N, ...]` to one row each. To load a saved model, Keras needs the function
-            to be registered.
+        layer: The layer, a model, or a function without weights that maps a batch of
+            rows `[N, ...]` to one row each. To load a saved model, Keras needs the
+            function to be registered.
         name: Name of the layer. Other arguments of Keras layers, such as `dtype`
             and `trainable`, belong to `layer`.
 
     Raises:
-        TypeError: `layer` is not callable.
-        ValueError: An input is not ragged, or inputs have other numbers of levels.
+        TypeError: `layer` is not callable, or a layer for sequences.
+        ValueError: An input is not ragged, inputs have other numbers of levels, or a
+            function uses weights.
         tf.errors.InvalidArgumentError: Inputs have sequences of other lengths, or
             `layer` does not return a row for each row.
     """
@@ -62,8 +62,13 @@ class PerStep(RaggedLayer):
         layer: keras.layers.Layer | Callable[..., Any],
         name: str | None = None,
     ):
+        if isinstance(layer, RaggedLayer):
+            raise TypeError(
+                f"`layer` must act on single rows, but {type(layer).__name__} acts on "
+                "sequences. Call it on the ragged rows itself."
+            )
         if not isinstance(layer, keras.layers.Layer):
-            if not callable(layer):
+            if not callable(layer) or inspect.isclass(layer):
                 raise TypeError(
                     f"`layer` must be a Keras layer or a function, got {layer!r}."
                 )
@@ -72,44 +77,48 @@ class PerStep(RaggedLayer):
         self.layer = layer
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # Before `build`, whose errors would be about shapes.
+        if args:
+            raise TypeError(
+                f"The layer '{self.name}' takes one argument, got {1 + len(args)}. "
+                "Pass several tensors as a list. If `layer` does not take a list, "
+                "pass a keras.Model that calls it."
+            )
+        # Before Keras looks at shapes, whose errors say less.
         self._ragged(inputs)
-        return super().__call__(inputs, *args, **kwargs)
+        return super().__call__(inputs, **kwargs)
 
     def build(self, input_shape: Any) -> None:
-        if not self.layer.built:
-            # Unlike `layer.build`, a call also builds layers inside the layer.
-            self.layer(
-                keras.tree.map_shape_structure(
-                    lambda shape: keras.Input(shape[_num_axes(shape) :]),
-                    input_shape,
-                )
-            )
+        """Does nothing: `layer` is built when it is called, with the right dtypes."""
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         named = self._ragged(inputs)
         rows, splits = nesting.aligned(named)
+        if not self.layer.built:
+            symbolic = [
+                keras.Input(x.shape[1:], dtype=x.dtype.name) for x in rows
+            ]
+            self.layer(keras.tree.pack_sequence_as(inputs, symbolic))
         count = tf.shape(rows[0], tf.int64)[0]
-        results = self._apply(
-            keras.tree.pack_sequence_as(inputs, rows), count, training
-        )
+        statistics = self._statistics(training)
+        added = tf.zeros([], tf.int64)
+        if statistics or (tf.executing_eagerly() and not count):
+            # Some layers fail without rows, or compute NaN as their mean.
+            added = tf.cast(tf.equal(count, 0), tf.int64)
+            rows = [_with_zeros(x, added) for x in rows]
+        before = [
+            tf.identity(keras.ops.convert_to_tensor(w)) for w in statistics
+        ]
+        results = self._apply(keras.tree.pack_sequence_as(inputs, rows))
+        for weight, old in zip(statistics, before, strict=True):
+            new = keras.ops.convert_to_tensor(weight)
+            weight.assign(tf.where(count > 0, new, old))
         like = next(iter(named.values()))
 
         def nest(result: Any) -> Any:
-            return nesting.pack_like(like, self._checked(result, count), splits)
+            result = self._checked(result, count + added)
+            return nesting.pack_like(like, result[:count], splits)
 
         return keras.tree.map_structure(nest, results)
-
-    def _apply(self, rows: Any, count: tf.Tensor, training: bool | None) -> Any:
-        """Calls the layer, but does not train its statistics without rows."""
-        if not training or not _has_statistics(self.layer):
-            return self.layer(rows)
-        # The mean of no rows is NaN, which BatchNormalization would keep.
-        return tf.cond(
-            count > 0,
-            lambda: self.layer(rows),
-            lambda: self.layer(rows, training=False),
-        )
 
     def _ragged(self, inputs: Any) -> dict[str, Any]:
         """Returns the ragged tensors of a structure by names for errors."""
@@ -124,39 +133,65 @@ class PerStep(RaggedLayer):
             for name, x in zip(names, xs, strict=True)
         }
 
+    def _statistics(self, training: bool | None) -> list[keras.Variable]:
+        """Returns weights that a call may change, as BatchNormalization does."""
+        if not training or not self.layer.trainable:
+            return []
+        weights: list[keras.Variable] = self.layer.non_trainable_weights
+        return weights
+
+    def _apply(self, rows: Any) -> Any:
+        """Calls the layer; ValueError if it is a function that uses weights."""
+        if not isinstance(self.layer, keras.layers.Lambda):
+            return self.layer(rows)
+        with tf.GradientTape() as tape:
+            results = self.layer(rows)
+        weights = tape.watched_variables()
+        if weights:
+            raise ValueError(
+                f"The function of the layer '{self.name}' uses the variable "
+                f"'{weights[0].name}', which would not be trained or saved. Pass a "
+                "layer, or a keras.Model, in place of a function."
+            )
+        return results
+
     def _checked(self, result: Any, count: tf.Tensor) -> tf.Tensor:
         """Returns `result`, which must have `count` rows."""
         result = tf.convert_to_tensor(result)
-        wanted = (
-            f"The layer '{self.layer.name}' must return a row for each step,"
-        )
-        if result.shape.rank == 0:
-            raise ValueError(f"{wanted} got a scalar.")
+        self._check_not_scalar(result.shape)
         found = tf.shape(result, tf.int64)[0]
         check = assert_true(
             tf.equal(found, count),
-            [wanted, "got", found, "for", count, "steps"],
+            [
+                f"The layer '{self.layer.name}' must return a row for each step, got",
+                *(found, "for", count, "steps"),
+            ],
         )
         return after(check, result)
+
+    def _check_not_scalar(self, shape: Sequence[int | None]) -> None:
+        if len(shape) == 0:
+            raise ValueError(
+                f"The layer '{self.layer.name}' must return a row for each step, got "
+                "a scalar."
+            )
 
     def compute_output_spec(
         self, inputs: Any, training: bool | None = None
     ) -> Any:
-        named = self._ragged(inputs)
-        shape = next(iter(named.values())).shape
-        levels = shape[: _num_axes(shape)]
-        results = self.layer(
-            keras.tree.map_structure(
-                lambda x: keras.Input(
-                    x.shape[_num_axes(x.shape) :], dtype=x.dtype
-                ),
-                inputs,
-            )
-        )
-        return keras.tree.map_structure(
-            lambda y: ragged_rows(self, (*levels, *y.shape[1:]), y.dtype),
-            results,
-        )
+        shape = next(iter(self._ragged(inputs).values())).shape
+        levels = shape[: symbolic_build.ragged_rank(shape) + 1]
+
+        def input_of(x: keras.KerasTensor) -> keras.KerasTensor:
+            return keras.Input(x.shape[len(levels) :], dtype=x.dtype)
+
+        def nest(result: keras.KerasTensor) -> keras.KerasTensor:
+            self._check_not_scalar(result.shape)
+            shape = (*levels, *result.shape[1:])
+            return ragged_rows(self, shape, result.dtype)
+
+        results = self.layer(keras.tree.map_structure(input_of, inputs))
+        return keras.tree.map_structure(nest, results)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -170,12 +205,7 @@ class PerStep(RaggedLayer):
         return cls(layer, name=config["name"])
 
 
-def _num_axes(shape: Shape) -> int:
-    """Returns the number of axes above the rows in a symbolic ragged shape."""
-    return symbolic_build.ragged_rank(shape) + 1
-
-
-def _has_statistics(layer: keras.layers.Layer) -> bool:
-    """Whether a call with `training` may change weights, as BatchNormalization."""
-    takes_training = "training" in inspect.signature(layer.call).parameters
-    return takes_training and bool(layer.non_trainable_weights)
+def _with_zeros(rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Returns rows `[N, ...]` followed by `count` rows of zeros or empty strings."""
+    shape = tf.concat([[count], tf.shape(rows, tf.int64)[1:]], 0)
+    return tf.concat([rows, tf.zeros(shape, rows.dtype)], 0)

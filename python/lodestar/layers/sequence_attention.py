@@ -123,6 +123,14 @@ class SequenceAttention(RaggedLayer):
             dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
         )
 
+    def __call__(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(query, list | tuple):
+            raise TypeError(
+                f"The layer '{self.name}' takes `query`, `value` and `key` as separate "
+                "arguments, got a list."
+            )
+        return super().__call__(query, *args, **kwargs)
+
     def build(
         self,
         query_shape: Sequence[int | None],
@@ -213,7 +221,8 @@ class SequenceAttention(RaggedLayer):
             query = value = self._as_ragged("query", query)
         else:
             value = self._as_ragged("value", value)
-            if len(query.shape) != 2:
+            if len(query.shape) > 2:
+                # Two axes are one query per sequence.
                 query = self._as_ragged("query", query)
         return (
             query,

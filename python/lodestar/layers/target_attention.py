@@ -46,6 +46,7 @@ class TargetAttention(RaggedLayer):
         name: Name of the layer.
 
     Raises:
+        TypeError: `units` is not a list, or `activation` is a layer.
         ValueError: A size is less than 1, `history` is not ragged, or D is unknown or
             differs.
         tf.errors.InvalidArgumentError: There is not one target for each sequence.
@@ -62,6 +63,13 @@ class TargetAttention(RaggedLayer):
         name: str | None = None,
     ):
         super().__init__(trainable=trainable, dtype=dtype, name=name)
+        if not isinstance(units, list | tuple):
+            raise TypeError(f"`units` must be a list of sizes, got {units!r}.")
+        if isinstance(activation, keras.layers.Layer):
+            raise TypeError(
+                "`activation` must be a name or a function, got the layer "
+                f"{activation.name!r}, which all hidden layers would share."
+            )
         for size in units:
             check_count("units", size)
         self.units = tuple(int(size) for size in units)
@@ -86,6 +94,12 @@ class TargetAttention(RaggedLayer):
         history_shape: Sequence[int | None],
     ) -> None:
         dim = history_shape[-1]
+        if len(target_shape) != len(history_shape) - 1:
+            raise ValueError(
+                f"`target` of the layer '{self.name}' must have one row for each "
+                f"sequence of `history`, whose shape is {tuple(history_shape)}, got "
+                f"shape {tuple(target_shape)}."
+            )
         if dim is None or target_shape[-1] != dim:
             raise ValueError(
                 f"`target` and `history` of the layer '{self.name}' must have the same "

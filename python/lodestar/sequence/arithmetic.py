@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar.ops import symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.sequence import nesting
 
@@ -22,7 +23,8 @@ def _arithmetic(symbol: str, x: Any, y: Any) -> Any:
             other ranks.
         tf.errors.InvalidArgumentError: Lengths of sequences differ.
     """
-    given = {"x": x, "y": y}
+    # Keras also runs this with dense placeholders, for rows but not for numbers.
+    given = {"x": symbolic_build.as_ragged(x), "y": symbolic_build.as_ragged(y)}
     ragged = {k: v for k, v in given.items() if isinstance(v, tf.RaggedTensor)}
     rows, splits = nesting.aligned(ragged)
     rank = rows[0].shape.rank
@@ -31,6 +33,11 @@ def _arithmetic(symbol: str, x: Any, y: Any) -> Any:
             raise ValueError(
                 f"Ragged rows must have the same number of axes, got rows of shape "
                 f"{rows[0].shape[1:]} and {flat.shape[1:]}."
+            )
+        if flat.dtype != rows[0].dtype:
+            raise TypeError(
+                f"Ragged rows must have the same dtype, got {rows[0].dtype.name} and "
+                f"{flat.dtype.name}."
             )
         given[name] = flat
     for name in given.keys() - ragged.keys():

@@ -12,10 +12,11 @@ from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor, padding
 from lodestar.sequence import nesting
 
-# Sequences are padded in this number of groups, each of at most half the longest
-# length of the one before. More groups save little on Zipf-distributed lengths, and
-# each adds the time of its ops, which shows at small batches.
-_GROUPS = 4
+# Sequences are padded in this number of groups, each of at most a fraction of the
+# longest length of the one before. More groups save little on Zipf-distributed
+# lengths, and each adds the time of its ops, which shows at small batches.
+_GROUPS = 3
+_FRACTION = 4
 
 
 @explained()
@@ -218,41 +219,70 @@ def _in_groups(
     longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
     group = tf.add_n(
         [
-            tf.cast(lengths * 2**k <= longest, tf.int64)
+            tf.cast(lengths * _FRACTION**k <= longest, tf.int32)
             for k in range(1, _GROUPS)
         ]
     )
-    members = [tf.where(group == k)[:, 0] for k in range(_GROUPS)]
-    x_order = _rows_of(members, x_splits)
-    y_order = x_order if y_splits is x_splits else _rows_of(members, y_splits)
-    results = []
-    for units, x_rows, y_rows in zip(
-        members,
-        _split(_permute(x, *x_order), members, x_lengths),
-        _split(_permute(y, *y_order), members, y_lengths),
-        strict=True,
-    ):
-        x_padded, x_count, _ = _pad(x_rows, tf.gather(x_lengths, units))
-        y_padded, _, mask = _pad(y_rows, tf.gather(y_lengths, units))
-        result = function(x_padded, y_padded, mask)
-        results.append(padding.from_padded(result, x_count)[0])
-    order, inverse = x_order
-    return _permute(tf.concat(results, 0), inverse, order)
+    xs = _Groups(x_lengths, group)
+    if y_splits is x_splits:
+        # One tensor is moved and padded faster than two.
+        dim = x.shape[-1]
+        results = [
+            function(rows[..., :dim], rows[..., dim:], mask)
+            for rows, mask in xs.padded(tf.concat([x, y], -1))
+        ]
+    else:
+        results = [
+            function(x_rows, y_rows, mask)
+            for (x_rows, _), (y_rows, mask) in zip(
+                xs.padded(x), _Groups(y_lengths, group).padded(y), strict=True
+            )
+        ]
+    return xs.rows(results)
 
 
-def _rows_of(
-    members: list[tf.Tensor], splits: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the rows of units in the order of `members`, and the inverse."""
-    units = tf.concat(members, 0)
-    order = tf.ragged.range(
-        tf.gather(splits[:-1], units), tf.gather(splits[1:], units)
-    ).flat_values
-    places = tf.range(tf.size(order, tf.int64))
-    inverse = tf.scatter_nd(
-        order[:, tf.newaxis], places, tf.shape(order, tf.int64)
-    )
-    return order, inverse
+class _Groups:
+    """Sequences in groups that are padded separately.
+
+    Args:
+        lengths: Length of each sequence.
+        group: Number of the group of each sequence.
+    """
+
+    def __init__(self, lengths: tf.Tensor, group: tf.Tensor):
+        group_of_rows = tf.repeat(group, lengths)
+        places = tf.dynamic_partition(
+            tf.range(tf.size(group_of_rows)), group_of_rows, _GROUPS
+        )
+        self._sizes = [tf.size(x) for x in places]
+        self._order = tf.concat(places, 0)
+        self._inverse = tf.scatter_nd(
+            self._order[:, tf.newaxis],
+            tf.range(tf.size(self._order)),
+            tf.shape(self._order),
+        )
+        self._lengths = tf.dynamic_partition(lengths, group, _GROUPS)
+
+    def padded(self, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
+        """Returns the padded sequences of each group `[G, T, ...]`, and the mask."""
+        parts = tf.split(
+            _permute(rows, self._order, self._inverse), self._sizes, num=_GROUPS
+        )
+        padded = []
+        for part, lengths in zip(parts, self._lengths, strict=True):
+            splits = tf.cumsum(tf.concat([[0], lengths], 0))
+            longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
+            sequences, _ = padding.to_padded(part, splits, None, longest)
+            padded.append((sequences, tf.sequence_mask(lengths, longest)))
+        return padded
+
+    def rows(self, padded: list[tf.Tensor]) -> tf.Tensor:
+        """Returns the rows of padded sequences in their original order."""
+        rows = [
+            padding.from_padded(part, lengths)[0]
+            for part, lengths in zip(padded, self._lengths, strict=True)
+        ]
+        return _permute(tf.concat(rows, 0), self._inverse, self._order)
 
 
 @tf.custom_gradient
@@ -265,22 +295,3 @@ def _permute(x: tf.Tensor, order: tf.Tensor, inverse: tf.Tensor) -> Any:
         return tf.gather(upstream, inverse), None, None
 
     return tf.gather(x, order), gradient
-
-
-def _split(
-    rows: tf.Tensor, members: list[tf.Tensor], lengths: tf.Tensor
-) -> list[tf.Tensor]:
-    """Splits rows by group."""
-    counts = [tf.reduce_sum(tf.gather(lengths, units)) for units in members]
-    parts: list[tf.Tensor] = tf.split(rows, counts, num=len(members))
-    return parts
-
-
-def _pad(
-    rows: tf.Tensor, lengths: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns padded sequences, their lengths and the mask."""
-    splits = tf.concat([[0], tf.cumsum(lengths)], 0)
-    longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
-    padded, lengths = padding.to_padded(rows, splits, None, longest)
-    return padded, lengths, tf.sequence_mask(lengths, longest)

@@ -4,6 +4,7 @@ import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import keras
 import tensorflow as tf
 
 from lodestar import _private
@@ -110,6 +111,14 @@ def how_to_get_ragged(x: Any) -> str:
         return (
             f"{made} Pass ragged rows, such as those of a DynamicEmbedding "
             "without `combiner`, or of lodestar.sequence.unpad."
+        )
+    if kind.__module__.partition(".")[0] != "keras" or isinstance(
+        maker, keras.Model
+    ):
+        return (
+            f"{made} Keras does not know that its result is ragged. Define its method "
+            "`compute_output_spec` to return keras.KerasTensor(shape, dtype, "
+            "ragged=True), or call its layers instead of a model."
         )
     return (
         f"{made} Layers and operations of Keras return dense tensors. Apply them to "
