@@ -103,6 +103,7 @@ PROGRAMS = {
     "model_benchmark": Program(150),
     "peers_benchmark": Program(150, peers=True),
     "reader_benchmark": Program(180),
+    "results": Program(1200, peers=True),
     "second_core_benchmark": Program(400),
     "sequence_benchmark": Program(240),
     "sequence_parts_benchmark": Program(180),
@@ -443,9 +444,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     runs.add_argument("--small", action="store_true", help="small sizes")
     for option, library in PEERS.items():
-        runs.add_argument(
-            option, help=f"an interpreter with {library}, for peers_benchmark"
-        )
+        runs.add_argument(option, help=f"an interpreter with {library}")
     commands.add_parser("draw", help="draw plots and write figures.md")
     commands.add_parser("list", help="list programs and their durations")
     return parser
