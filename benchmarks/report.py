@@ -460,8 +460,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "draw":
             # Only drawing needs matplotlib.
             from benchmarks import report_plots, report_tables
+            from benchmarks.peers import results_page
 
             report_tables.write(records, options.folder)
+            results_page.write(records, options.folder)
             for path in report_plots.write(records, options.folder):
                 print(path)
             return 0

@@ -44,7 +44,7 @@ _FASTEST = ("Lodestar", "FBGEMM", "PyTorch")
 _LIMIT = 900  # seconds
 
 
-class _Error(RuntimeError):
+class TrainingError(RuntimeError):
     """A training failed."""
 
 
@@ -71,7 +71,7 @@ def _train(task: Task, library: str, python: str) -> dict[str, Any]:
             timeout=_LIMIT,
         )
         if done.returncode:
-            raise _Error(
+            raise TrainingError(
                 f"{library} failed on {task.name} with status "
                 f"{done.returncode}: {done.stderr[-2000:]}"
             )

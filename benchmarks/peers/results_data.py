@@ -126,12 +126,12 @@ class _HashedIds:
     """
 
     def __init__(self, path: Path, schema: Schema):
-        self._ids = {column.name for column in schema.sparse}
+        self._ids = [column.name for column in schema.sparse]
         numbers = {column.name: pa.float32() for column in schema.dense}
         self._schema = pa.schema(
             {
                 "label": pa.int64(),
-                **dict.fromkeys(sorted(self._ids), pa.int64()),
+                **dict.fromkeys(self._ids, pa.int64()),
                 **numbers,
             }
         )
