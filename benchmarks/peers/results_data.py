@@ -199,7 +199,7 @@ def stream(folder: Path, rows: int) -> Task:
         batch_size=2048,
         dim=16,
         units=[64],
-        learning_rate=0.05,
+        learning_rate=0.2,
         buckets=2**15,
         best_auc=log.best_auc(_PARTS - 1),
     )

@@ -49,12 +49,7 @@ def _train(
     clock.trained()
     test = lodestar.data.open_dataset(task.test, data.schema, task.batch_size)
     scores = model.predict(test, verbose=0)[:, 0]
-    # Values that are not ids.
-    padding = {
-        column.name: "" if column.encoding == "hash" else -1
-        for column in data.schema.sparse
-    }
-    lodestar.export.save_plain(model, folder, "padded", padding_id=padding)
+    lodestar.export.save_plain(model, folder, "padded", padding_id=-1)
     stats = [feature.table.stats() for feature in embed.features.values()]
     num_rows = sum(table["rows"] for table in stats)
     return training.Trained(
