@@ -139,7 +139,7 @@ def _rate(number: float) -> str:
 def peers(records: Mapping[str, Record]) -> Figure:
     """Draws training step and lookup, with one bar per library."""
     record = records["peers_benchmark"]
-    figure, panels = _figure(3.7, 2, record)
+    figure, panels = _figure(4.3, 2, record)
     works = list(dict.fromkeys(line["work"] for line in record["lines"]))
     for axes, work in zip(panels, reversed(works)):
         lines = [line for line in record["lines"] if line["work"] == work]

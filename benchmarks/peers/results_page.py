@@ -75,6 +75,11 @@ _COLUMNS = """
   the export.
 """
 
+_BUSY = """
+**The machine was busy with other work, so the speeds are not reliable.** PyTorch and
+FBGEMM suffer most, because their two threads wait for each other in every op.
+"""
+
 _REPRODUCE = """
 Install TFRA, and PyTorch with FBGEMM, each in its own environment, and run the
 program on an idle machine. It takes about 20 minutes on two cores and downloads two
@@ -282,13 +287,13 @@ def _section(lines: Sequence[_Line], about: str) -> list[str]:
 
 
 def worse(lines: Sequence[_Line]) -> dict[str, list[str]]:
-    """Returns where others are better, by field: the data set and libraries."""
-    found: dict[str, list[str]] = {}
+    """Returns where others are better, by field: libraries and data sets."""
+    found: dict[str, dict[str, list[str]]] = {}
     for group in groups(lines):
         ours = next(x for x in group if x["library"] == _OURS)
         data = _DATA_SETS[ours["work"]].name
         if ours["work"] == "stream":
-            data = f"{ours['train_rows']:,} rows of the {data}"
+            data = f"the {data} of {ours['train_rows']:,} rows"
         for name, field in _FIELDS.items():
             own = _figure(ours, name)
             sign = 1 if name in _MORE_IS_BETTER else -1
@@ -302,8 +307,12 @@ def worse(lines: Sequence[_Line]) -> dict[str, list[str]]:
                 who = ", ".join(better)
                 if len(better) == len(group) - 1 > 1:
                     who = "all"
-                found.setdefault(name, []).append(f"{who} on {data}")
-    return {name: found[name] for name in _FIELDS if name in found}
+                found.setdefault(name, {}).setdefault(who, []).append(data)
+    return {
+        name: [f"{who} on {', '.join(x)}" for who, x in found[name].items()]
+        for name in _FIELDS
+        if name in found
+    }
 
 
 def text(record: Mapping[str, Any], folder: str) -> str:
@@ -318,6 +327,8 @@ def text(record: Mapping[str, Any], folder: str) -> str:
     libraries += _LIBRARIES.values()
     out = [_prose(_HEAD).replace("FOLDER", folder), "", *_table(libraries), ""]
     out += [_prose(_COLUMNS), ""]
+    if record["load_before"][0] > 1:
+        out += [_prose(_BUSY), ""]
     described = set()
     for group in groups(lines):
         name = group[0]["work"]

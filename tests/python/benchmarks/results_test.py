@@ -119,5 +119,12 @@ def test_the_page_names_where_others_are_better():
     assert results_page.worse(lines) == {
         "auc": ["FBGEMM on Adult"],
         "memory": ["FBGEMM on Adult"],
-        "request_ms": ["FBGEMM on Adult", "all on 100 rows of the stream"],
+        "request_ms": ["FBGEMM on Adult", "all on the stream of 100 rows"],
     }
+
+
+@pytest.mark.parametrize("load", [0.5, 3.0])
+def test_the_page_says_that_the_machine_was_busy(load):
+    record = report.load(FIGURES)["results"] | {"load_before": [load, 1, 1]}
+    page = results_page.text(record, FIGURES.name)
+    assert ("The machine was busy" in page) == (load > 1)
