@@ -103,7 +103,7 @@ PROGRAMS = {
     "model_benchmark": Program(150),
     "peers_benchmark": Program(150, peers=True),
     "reader_benchmark": Program(180),
-    "results": Program(1200, peers=True),
+    "results": Program(850, peers=True),
     "second_core_benchmark": Program(400),
     "sequence_benchmark": Program(240),
     "sequence_parts_benchmark": Program(180),

@@ -82,14 +82,13 @@ FBGEMM suffer most, because their two threads wait for each other in every op.
 
 _REPRODUCE = """
 Install TFRA, and PyTorch with FBGEMM, each in its own environment, and run the
-program on an idle machine. It takes about 20 minutes on two cores and downloads two
-packages for their data.
+program on an idle machine. It takes 15 minutes on two cores.
 """
 
 _COMMANDS = """\
 ```sh
-TFRA/bin/pip install tensorflow-recommenders-addons==0.8.1 tensorflow-cpu==2.16.2
-TFRA/bin/pip install tf-keras==2.16.0 "pyarrow<23"
+TFRA/bin/pip install tensorflow-recommenders-addons==0.8.1 \\
+    tensorflow-cpu==2.16.2 tf-keras==2.16.0 "pyarrow<23"
 TORCH/bin/pip install torch==2.13.0+cpu numpy pyarrow
 TORCH/bin/pip install --no-deps fbgemm-gpu-cpu==1.8.0
 python -m benchmarks.report run results peers_benchmark \\
@@ -203,10 +202,9 @@ _FIELDS = {
     "request_ms": _Field(
         "request",
         "{:.2f} ms".format,
-        reason="""The graph hashes, finds and pools each column by several plain
-        TensorFlow ops, because a column may have any number of ids. PyTorch
-        indexes a matrix in Python's process. The time is per call, so a batch of
-        requests takes little longer.""",
+        reason="""A column may have any number of ids, so the graph hashes, finds
+        and pools each column by several TensorFlow ops. PyTorch indexes a
+        matrix.""",
     ),
 }
 
