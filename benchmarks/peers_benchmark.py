@@ -1,93 +1,53 @@
 """Compares a training step and a lookup with other libraries.
 
 65,536 zipf(1.05) ids of 1M rows of dimension 32; a training step is lookup,
-gradient and Adagrad. The others are TensorFlow's ops and tables, Keras's
-Embedding and, if --tfra-python names an interpreter that has it, TensorFlow
-Recommenders Addons (`pip install tensorflow-recommenders-addons==0.8.1
-tensorflow-cpu==2.16.2 tf-keras==2.16.0`). It runs in a separate process, and
-takes turns with the others.
+gradient and Adagrad. The others are TensorFlow's ops and tables and Keras's
+Embedding. Two options name interpreters with further libraries, which run in
+separate processes and take turns with the others:
+
+--tfra-python: TensorFlow Recommenders Addons (`pip install
+tensorflow-recommenders-addons==0.8.1 tensorflow-cpu==2.16.2 tf-keras==2.16.0`)
+--torch-python: PyTorch's sparse Embedding and FBGEMM's CPU tables (`pip install
+torch==2.13.0+cpu numpy`, then `pip install --no-deps fbgemm-gpu-cpu==1.8.0`)
 """
 
 import functools
 import gc
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import embedding_benchmark, measure, training_benchmark
+from benchmarks import embedding_benchmark, measure, report, training_benchmark
+from benchmarks.peers import steps as peer_steps
 
 _IDS = [tf.TensorSpec([None], tf.int64)]
 _OURS = "Lodestar"
-_TFRA = "TFRA"
 # A function of a batch, and the batches.
 _Side = tuple[Callable[..., Any], Sequence[Any]]
-# Minimum ratio of their time to ours.
+# Minimum ratio of their time to ours; of other libraries, by the first word.
 _WANTED: dict[str, dict[str, float]] = {
     "lookup": {
         "tf.gather": 0.7,
         "keras Embedding": 0.7,
         "DenseHashTable": 1.8,
         "MutableHashTable": 12,
-        _TFRA: 3,
+        "TFRA": 3,
+        "FBGEMM": 0.3,
+        "PyTorch": 0.2,
     },
-    "step": {"TensorFlow's ops": 4, "keras Embedding": 10, _TFRA: 5},
+    "step": {
+        "TensorFlow's ops": 4,
+        "keras Embedding": 10,
+        "TFRA": 5,
+        "FBGEMM": 2,
+        "PyTorch": 2,
+    },
 }
-
-
-class Tfra:
-    """The process of benchmarks/peer_tfra.py."""
-
-    def __init__(self, python: str, batches: training_benchmark.Batches):
-        self._python = python
-        with tempfile.TemporaryDirectory() as folder:
-            data = Path(folder, "data.npz")
-            np.savez(
-                data,
-                keys=batches.keys,
-                matrix=batches.matrix,
-                ids=np.stack([feed.numpy() for feed in batches.feeds]),
-                upstream=batches.upstream.numpy(),
-            )
-            root = str(Path(__file__).absolute().parents[1])
-            self._process = subprocess.Popen(
-                [python, "-m", "benchmarks.peer_tfra", str(data)],
-                env={**os.environ, "PYTHONPATH": root},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self.about = self._answer()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout  # a pipe
-        for line in self._process.stdout:
-            if line[0] in "{[":  # not the output of an import
-                return json.loads(line)
-        raise RuntimeError(
-            f"{self._python} -m benchmarks.peer_tfra ended with status "
-            f"{self._process.wait()}."
-        )
-
-    def call_seconds(self, work: str) -> list[float]:
-        """Returns the duration of each call of a work there, one per batch."""
-        assert self._process.stdin  # a pipe
-        self._process.stdin.write(work + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def end(self) -> None:
-        """Ends the process."""
-        self._process.communicate()
 
 
 def hash_table(
@@ -167,7 +127,7 @@ def compare(
     work: str,
     title: str,
     sides: Mapping[str, _Side],
-    tfra: Tfra | None,
+    peers: Sequence[peer_steps.Peer],
     runs: int,
 ) -> None:
     """Prints a line for each side except ours; all take turns in each run."""
@@ -179,9 +139,10 @@ def compare(
         name: functools.partial(measure.call_seconds, *side)
         for name, side in sides.items()
     }
-    if tfra:
-        sums[_TFRA] = tfra.about["checksums"][work]
-        calls[_TFRA] = functools.partial(tfra.call_seconds, work)
+    for peer in peers:
+        for name, checksums in peer.checksums.items():
+            sums[name] = checksums[work]
+            calls[name] = functools.partial(peer.call_seconds, name, work)
     for name, found in sums.items():
         if found != sums[_OURS]:
             raise AssertionError(f"{title}: the result differs from {name}.")
@@ -191,15 +152,16 @@ def compare(
             seconds = statistics.mean(call())
             if run:
                 times[name].append(seconds)
+    wanted = _WANTED[work]
     medians = {name: statistics.median(found) for name, found in times.items()}
     for name, median in medians.items():
         if name == _OURS:
             continue
         measure.print_line(
             work=title,
-            baseline=tfra.about["name"] if tfra and name == _TFRA else name,
+            baseline=name,
             ratio=round(median / medians[_OURS], 2),
-            wanted=_WANTED[work][name],
+            wanted=wanted.get(name) or wanted[name.split()[0]],
             ms=round(medians[_OURS] * 1e3, 3),
             baseline_ms=round(median * 1e3, 3),
             runs=runs,
@@ -211,29 +173,44 @@ def main() -> None:
     """Prints one JSON line per comparison."""
     options = measure.arguments(
         __doc__,
-        **{"--tfra-python": "an interpreter that has TFRA"},
+        **{
+            option: f"an interpreter that has {library}"
+            for option, library in report.PEERS.items()
+        },
     )
     batches = training_benchmark.Batches(1.05, options)
-    tfra = None
-    if options.tfra_python:
-        tfra = Tfra(options.tfra_python, batches)
-    else:
-        print("TFRA is skipped without --tfra-python.", file=sys.stderr)
+    peers = []
+    for library in ("tfra", "torch"):
+        python = getattr(options, f"{library}_python")
+        if not python:
+            print(f"Skipped without --{library}-python.", file=sys.stderr)
+            continue
+        peers.append(
+            peer_steps.Peer(
+                python,
+                f"step_{library}",
+                keys=batches.keys,
+                matrix=batches.matrix,
+                ids=np.stack([feed.numpy() for feed in batches.feeds]),
+                places=np.stack([feed.numpy() for feed in batches.place_feeds]),
+                upstream=batches.upstream.numpy(),
+            )
+        )
     count, dim = batches.matrix.shape
     of = f"{batches.size:,} zipf(1.05) ids of {count:,} x {dim}"
     sides = lookups(batches)
-    compare("lookup", f"lookup, {of}", sides, tfra, options.runs)
+    compare("lookup", f"lookup, {of}", sides, peers, options.runs)
     sides.clear()
     gc.collect()
     compare(
         "step",
         f"training step, {of}, Adagrad",
         steps(batches),
-        tfra,
+        peers,
         options.runs,
     )
-    if tfra:
-        tfra.end()
+    for peer in peers:
+        peer.end()
 
 
 if __name__ == "__main__":

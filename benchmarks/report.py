@@ -2,7 +2,8 @@
 
     python -m benchmarks.report list
     python -m benchmarks.report run NAME... [--small]
-    python -m benchmarks.report run --all [--budget SECONDS] [--tfra-python P]
+    python -m benchmarks.report run --all [--budget SECONDS]
+        [--tfra-python P] [--torch-python P]
     python -m benchmarks.report draw
 
 `run` writes docs/benchmarks/lines/NAME.json: the lines of the program, with the
@@ -44,6 +45,13 @@ class ReportError(RuntimeError):
     """A program failed, or a file is invalid."""
 
 
+# Options that name interpreters with other libraries.
+PEERS = {
+    "--tfra-python": "TensorFlow Recommenders Addons",
+    "--torch-python": "PyTorch and FBGEMM",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     """How a benchmark program is run.
@@ -53,27 +61,27 @@ class Program:
         arguments: Its arguments; "{folder}" becomes an empty folder.
         small: Its arguments for small sizes.
         native: Whether it is a C++ program, built by Bazel.
-        tfra: Whether it takes --tfra-python.
+        peers: Whether it takes the options of PEERS.
     """
 
     seconds: int
     arguments: tuple[str, ...] = ()
     small: tuple[str, ...] = ("--small",)
     native: bool = False
-    tfra: bool = False
+    peers: bool = False
 
     def command(
-        self, name: str, small: bool, tfra_python: str | None
+        self, name: str, small: bool, pythons: Mapping[str, str | None]
     ) -> list[str]:
         """Returns the command line; "{folder}" is not yet replaced."""
         start = [sys.executable, "-m", f"benchmarks.{name}"]
         if self.native:
             start = [str(ROOT / "bazel-bin" / "benchmarks" / name)]
-        tfra = self.tfra and tfra_python
+        given = pythons.items() if self.peers else ()
         return [
             *start,
             *(self.small if small else self.arguments),
-            *(["--tfra-python", str(tfra_python)] if tfra else []),
+            *(f"{option}={python}" for option, python in given if python),
         ]
 
 
@@ -93,8 +101,9 @@ PROGRAMS = {
     "id_table_benchmark": Program(300),
     "live_model_benchmark": Program(120),
     "model_benchmark": Program(150),
-    "peers_benchmark": Program(120, tfra=True),
+    "peers_benchmark": Program(150, peers=True),
     "reader_benchmark": Program(180),
+    "results": Program(850, peers=True),
     "second_core_benchmark": Program(400),
     "sequence_benchmark": Program(240),
     "sequence_parts_benchmark": Program(180),
@@ -263,7 +272,7 @@ def run(
     folder: Path = FOLDER,
     *,
     small: bool = False,
-    tfra_python: str | None = None,
+    pythons: Mapping[str, str | None] | None = None,
     limit: float | None = None,
 ) -> dict[str, Any]:
     """Runs one program and writes its file.
@@ -273,7 +282,7 @@ def run(
         program: How to run it.
         folder: Folder of the file; created if it does not exist.
         small: Whether to use small sizes, to check the program.
-        tfra_python: An interpreter that has TensorFlow Recommenders Addons.
+        pythons: The interpreter of each option in PEERS.
         limit: Time limit in seconds; by default five times the program's
             duration, and at least 600.
 
@@ -290,7 +299,7 @@ def run(
         raise ReportError(
             f"Cannot create the folder {folder}: {error}."
         ) from error
-    command = program.command(name, small, tfra_python)
+    command = program.command(name, small, pythons or {})
     arguments = list(program.small if small else program.arguments)
     load = [round(value, 2) for value in os.getloadavg()]
     begin = time.monotonic()
@@ -401,7 +410,10 @@ def _run_all(names: Iterable[str], options: argparse.Namespace) -> list[str]:
                 PROGRAMS[name],
                 options.folder,
                 small=options.small,
-                tfra_python=options.tfra_python,
+                pythons={
+                    option: getattr(options, option[2:].replace("-", "_"))
+                    for option in PEERS
+                },
             )
         except ReportError as error:
             errors.append(str(error))
@@ -431,9 +443,8 @@ def _parser() -> argparse.ArgumentParser:
         help="maximum total duration in seconds, by estimate",
     )
     runs.add_argument("--small", action="store_true", help="small sizes")
-    runs.add_argument(
-        "--tfra-python", help="an interpreter with TFRA, for peers_benchmark"
-    )
+    for option, library in PEERS.items():
+        runs.add_argument(option, help=f"an interpreter with {library}")
     commands.add_parser("draw", help="draw plots and write figures.md")
     commands.add_parser("list", help="list programs and their durations")
     return parser
@@ -449,8 +460,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "draw":
             # Only drawing needs matplotlib.
             from benchmarks import report_plots, report_tables
+            from benchmarks.peers import results_page
 
             report_tables.write(records, options.folder)
+            results_page.write(records, options.folder)
             for path in report_plots.write(records, options.folder):
                 print(path)
             return 0

@@ -16,6 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks import report_tables
+from benchmarks.peers import results_page
 
 Record = Mapping[str, Any]
 
@@ -138,7 +139,7 @@ def _rate(number: float) -> str:
 def peers(records: Mapping[str, Record]) -> Figure:
     """Draws training step and lookup, with one bar per library."""
     record = records["peers_benchmark"]
-    figure, panels = _figure(2.8, 2, record)
+    figure, panels = _figure(4.3, 2, record)
     works = list(dict.fromkeys(line["work"] for line in record["lines"]))
     for axes, work in zip(panels, reversed(works)):
         lines = [line for line in record["lines"] if line["work"] == work]
@@ -151,6 +152,22 @@ def peers(records: Mapping[str, Record]) -> Figure:
             over = f"  ({time / times[0]:.2g} x)" if place else ""
             _label(axes, time, place, _short(time) + over)
         _title(axes, work[0].upper() + work[1:], 40)
+    return figure
+
+
+def results(records: Mapping[str, Record]) -> Figure:
+    """Draws examples per second and AUC, with a panel per data set."""
+    record = records["results"]
+    groups = results_page.groups(record["lines"])
+    figure, panels = _figure(2.2, len(groups), record)
+    for axes, lines in zip(panels, groups):
+        names = [line["library"] for line in lines]
+        rates = [line["examples_per_second"] / 1000 for line in lines]
+        _bars(axes, names, rates, "thousand examples per second")
+        for place, line in enumerate(lines):
+            text = f"{_short(rates[place])}, AUC {line['auc']:.3f}"
+            _label(axes, rates[place], place, text)
+        _title(axes, results_page.title(lines[0]), 50)
     return figure
 
 
@@ -360,6 +377,7 @@ def _ratios(
 # For each plot: the program whose file it needs, and its function.
 PLOTS: dict[str, tuple[str, Callable[[Mapping[str, Record]], Figure]]] = {
     "readme": ("peers_benchmark", peers),
+    "results": ("results", results),
     "lookups": ("embedding_benchmark", lookups),
     "growth": ("growth_benchmark", growth),
     "saving": ("snapshot_benchmark", saving),

@@ -200,14 +200,15 @@ def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
 
 
 def test_commands():
-    program = report.Program(1, ("--runs", "7"), tfra=True)
+    program = report.Program(1, ("--runs", "7"), peers=True)
     start = [sys.executable, "-m", "benchmarks.x"]
-    assert program.command("x", False, None) == [*start, "--runs", "7"]
-    assert program.command("x", True, "/p/python") == [
+    pythons = {"--tfra-python": None, "--torch-python": "/p/python"}
+    assert program.command("x", False, {}) == [*start, "--runs", "7"]
+    assert program.command("x", True, pythons) == [
         *(*start, "--small"),
-        *("--tfra-python", "/p/python"),
+        "--torch-python=/p/python",
     ]
-    assert report.Program(1).command("x", False, "/p") == start
+    assert report.Program(1).command("x", False, pythons) == start
 
 
 @pytest.mark.parametrize(

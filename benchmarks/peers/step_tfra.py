@@ -1,15 +1,9 @@
 """The side of TensorFlow Recommenders Addons in peers_benchmark.
 
 It needs another version of TensorFlow than Lodestar, so peers_benchmark starts
-it in a separate interpreter:
-
-    python -m benchmarks.peer_tfra DATA.npz
-
-It prints one line of JSON when it is ready. Then it reads names of works, one
-per line, and prints the seconds of each call.
+it in a separate interpreter, as `benchmarks.peers.steps` describes.
 """
 
-import json
 import sys
 
 import numpy as np
@@ -18,7 +12,7 @@ import tensorflow_recommenders_addons as tfra
 from tensorflow_recommenders_addons import dynamic_embedding as de
 from tf_keras.optimizers.legacy import Adagrad
 
-from benchmarks import measure
+from benchmarks.peers import steps
 
 _PART = 2**18  # rows per call that fills a table
 
@@ -79,17 +73,9 @@ def main() -> None:
             _variable("trained", keys, matrix), keys, data["upstream"]
         ),
     }
+    name = f"TFRA {tfra.__version__} (TensorFlow {tf.__version__})"
     feeds = [tf.constant(ids) for ids in data["ids"]]
-    measure.print_line(
-        checksums={
-            name: measure.checksum(work(feeds[0]).numpy())
-            for name, work in works.items()
-        },
-        name=f"TFRA {tfra.__version__} (TensorFlow {tf.__version__})",
-    )
-    for line in sys.stdin:
-        seconds = measure.call_seconds(works[line.strip()], feeds)
-        print(json.dumps(seconds), flush=True)
+    steps.answer({name: works}, feeds)
 
 
 if __name__ == "__main__":
