@@ -16,6 +16,18 @@ from lodestar.sequence import nesting
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
+class RowFunction(keras.layers.Lambda):
+    """A function of rows of any dtype, which `Lambda` takes for floats."""
+
+    def __init__(self, function: Callable[..., Any], **kwargs: Any):
+        super().__init__(function, autocast=False, **kwargs)
+
+    def compute_output_spec(self, inputs: Any, **_: Any) -> Any:
+        """Traces the function to get the shapes and dtypes of its results."""
+        return keras.Operation.compute_output_spec(self, inputs)
+
+
+@keras.saving.register_keras_serializable(package="lodestar")
 class PerStep(RaggedLayer):
     """Applies a Keras layer, or a function, to each step of ragged sequences.
 
@@ -72,7 +84,7 @@ class PerStep(RaggedLayer):
                 raise TypeError(
                     f"`layer` must be a Keras layer or a function, got {layer!r}."
                 )
-            layer = keras.layers.Lambda(layer)
+            layer = RowFunction(layer)
         super().__init__(name=name)
         self.layer = layer
 
@@ -142,7 +154,7 @@ class PerStep(RaggedLayer):
 
     def _apply(self, rows: Any) -> Any:
         """Calls the layer; ValueError if it is a function that uses weights."""
-        if not isinstance(self.layer, keras.layers.Lambda):
+        if not isinstance(self.layer, RowFunction):
             return self.layer(rows)
         with tf.GradientTape() as tape:
             results = self.layer(rows)

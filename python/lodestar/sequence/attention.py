@@ -1,5 +1,6 @@
 """Scaled dot-product attention inside sequences."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from lodestar.sequence import nesting
 # Sequences are padded in this number of groups, each of at most a fraction of the
 # longest length of the one before. More groups save little on Zipf-distributed
 # lengths, and each adds the time of its ops, which shows at small batches.
-_GROUPS = 3
+_GROUPS = 2
 _FRACTION = 4
 
 
@@ -120,9 +121,12 @@ def attend(
     rows = _in_groups(
         queries * tf.convert_to_tensor(scale, queries.dtype),
         query_splits,
-        tf.concat([keys, values], 2),
+        keys,
+        values,
         splits,
-        lambda q, kv, mask: _padded(q, kv, mask, causal, change_weights),
+        functools.partial(
+            _padded, causal=causal, change_weights=change_weights
+        ),
     )
     rows = tf.ensure_shape(rows, [None, queries.shape[1], values.shape[-1]])
     if one_head:
@@ -168,16 +172,13 @@ def _check_rows(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> None:
 
 def _padded(
     queries: tf.Tensor,
-    keys_and_values: tf.Tensor,
+    keys: tf.Tensor,
+    values: tf.Tensor,
     mask: tf.Tensor,
     causal: bool,
     change_weights: Callable[[tf.Tensor], tf.Tensor] | None,
 ) -> tf.Tensor:
-    """Returns the attention of padded sequences, `[B, T, heads, dv]`."""
-    dim = queries.shape[-1]
-    queries = tf.transpose(queries, [0, 2, 1, 3])
-    keys_and_values = tf.transpose(keys_and_values, [0, 2, 1, 3])
-    keys, values = keys_and_values[..., :dim], keys_and_values[..., dim:]
+    """Returns the attention of padded sequences, `[B, heads, T, dv]`."""
     scores = tf.matmul(queries, keys, transpose_b=True)
     if scores.dtype.size == 2:
         scores = tf.cast(scores, tf.float32)
@@ -190,32 +191,35 @@ def _padded(
     weights = tf.cast(weights, values.dtype)
     if change_weights is not None:
         weights = change_weights(weights)
-    return tf.transpose(tf.matmul(weights, values), [0, 2, 1, 3])
+    return tf.matmul(weights, values)
 
 
 def _in_groups(
-    x: tf.Tensor,
-    x_splits: tf.Tensor,
-    y: tf.Tensor,
-    y_splits: tf.Tensor,
-    function: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor],
+    queries: tf.Tensor,
+    query_splits: tf.Tensor,
+    keys: tf.Tensor,
+    values: tf.Tensor,
+    splits: tf.Tensor,
+    function: Callable[..., tf.Tensor],
 ) -> tf.Tensor:
     """Calls `function` on padded sequences of similar lengths.
 
     Args:
-        x: Rows `[N, ...]`.
-        x_splits: Splits of B sequences of rows of `x`.
-        y: Rows `[M, ...]`.
-        y_splits: Splits of B sequences of rows of `y`.
-        function: Called with sequences of `x` `[G, T, ...]` and `y` `[G, S, ...]`,
-            padded with zeros, and the mask of `y` `[G, S]`. Returns `[G, T, ...]`.
+        queries: Rows `[N, heads, d]`.
+        query_splits: Splits of B sequences of queries.
+        keys: Rows `[M, heads, d]`.
+        values: Rows `[M, heads, dv]`.
+        splits: Splits of B sequences of keys and values.
+        function: Called with sequences of queries `[G, heads, T, d]`, keys
+            `[G, heads, S, d]` and values `[G, heads, S, dv]`, padded with zeros, and
+            the mask of the keys `[G, S]`. Returns `[G, heads, T, dv]`.
 
     Returns:
-        The rows of the results, in the order of `x`.
+        The rows of the results `[N, heads, dv]`, in the order of `queries`.
     """
-    x_lengths = x_splits[1:] - x_splits[:-1]
-    y_lengths = y_splits[1:] - y_splits[:-1]
-    lengths = tf.maximum(x_lengths, y_lengths)
+    query_lengths = query_splits[1:] - query_splits[:-1]
+    key_lengths = splits[1:] - splits[:-1]
+    lengths = tf.maximum(query_lengths, key_lengths)
     longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
     group = tf.add_n(
         [
@@ -223,22 +227,18 @@ def _in_groups(
             for k in range(1, _GROUPS)
         ]
     )
-    xs = _Groups(x_lengths, group)
-    if y_splits is x_splits:
-        # One tensor is moved and padded faster than two.
-        dim = x.shape[-1]
-        results = [
-            function(rows[..., :dim], rows[..., dim:], mask)
-            for rows, mask in xs.padded(tf.concat([x, y], -1))
-        ]
+    of_queries = _Groups(query_lengths, group)
+    if query_splits is splits:
+        padded = of_queries.padded(queries, keys, values)
     else:
-        results = [
-            function(x_rows, y_rows, mask)
-            for (x_rows, _), (y_rows, mask) in zip(
-                xs.padded(x), _Groups(y_lengths, group).padded(y), strict=True
+        of_keys = _Groups(key_lengths, group).padded(keys, values)
+        padded = [
+            (*query, *others)
+            for (*query, _), others in zip(
+                of_queries.padded(queries), of_keys, strict=True
             )
         ]
-    return xs.rows(results)
+    return of_queries.rows([function(*tensors) for tensors in padded])
 
 
 class _Groups:
@@ -263,23 +263,28 @@ class _Groups:
         )
         self._lengths = tf.dynamic_partition(lengths, group, _GROUPS)
 
-    def padded(self, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the padded sequences of each group `[G, T, ...]`, and the mask."""
-        parts = tf.split(
-            _permute(rows, self._order, self._inverse), self._sizes, num=_GROUPS
-        )
+    def padded(self, *rows: tf.Tensor) -> list[tuple[tf.Tensor, ...]]:
+        """Returns the padded sequences `[G, heads, T, dim]` of each group, and masks.
+
+        One tensor of all rows is moved and padded faster than several.
+        """
+        dims = [x.shape[-1] for x in rows]
+        ordered = _permute(tf.concat(rows, -1), self._order, self._inverse)
+        parts = tf.split(ordered, self._sizes, num=_GROUPS)
         padded = []
         for part, lengths in zip(parts, self._lengths, strict=True):
             splits = tf.cumsum(tf.concat([[0], lengths], 0))
             longest = tf.reduce_max(tf.concat([lengths, [0]], 0))
             sequences, _ = padding.to_padded(part, splits, None, longest)
-            padded.append((sequences, tf.sequence_mask(lengths, longest)))
+            sequences = tf.transpose(sequences, [0, 2, 1, 3])
+            mask = tf.sequence_mask(lengths, longest)
+            padded.append((*tf.split(sequences, dims, -1), mask))
         return padded
 
     def rows(self, padded: list[tf.Tensor]) -> tf.Tensor:
         """Returns the rows of padded sequences in their original order."""
         rows = [
-            padding.from_padded(part, lengths)[0]
+            padding.from_padded(tf.transpose(part, [0, 2, 1, 3]), lengths)[0]
             for part, lengths in zip(padded, self._lengths, strict=True)
         ]
         return _permute(tf.concat(rows, 0), self._inverse, self._order)

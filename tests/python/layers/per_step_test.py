@@ -35,6 +35,11 @@ LAYERS = {
 }
 
 
+@keras.saving.register_keras_serializable("test")
+def doubled(rows):
+    return rows * 2
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_equals_the_layer_on_the_rows(name, rng):
     layer = LAYERS[name]()
@@ -144,6 +149,17 @@ def test_models_train(make, eagerly, tmp_path):
     np.testing.assert_array_equal(loaded.predict([IDS, IDS], verbose=0), want)
 
 
+def test_a_registered_function_is_saved(rng, tmp_path):
+    x = keras.Input((None, 4), ragged=True, dtype="float64")
+    model = keras.Model(x, lodestar.sequence.pool(PerStep(doubled)(x)))
+    rows = batch(rng, dtype=np.float64)
+    want = model(rows)
+    assert want.dtype == tf.float64
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    np.testing.assert_array_equal(loaded(rows), want)
+
+
 def test_copies_of_a_model_score_alike():
     model = functional()
     want = model([IDS, IDS])
@@ -200,17 +216,77 @@ def test_no_rows(lengths, rng):
     assert got.to_list() == [[]] * len(lengths)
 
 
+def test_layers_that_fail_without_rows(rng):
+    """Keras takes a tensor of shape (0, D) for a bias."""
+    x = batch(rng, lengths=[0, 0])
+    assert PerStep(keras.layers.Add())([x, x]).to_list() == [[], []]
+
+
+class Normalized(keras.layers.Layer):
+    """A layer whose `call` does not name `training`."""
+
+    def __init__(self):
+        super().__init__()
+        self.normal = keras.layers.BatchNormalization()
+
+    def call(self, rows):
+        return self.normal(rows)
+
+
+STATISTICS = {
+    "plain": keras.layers.BatchNormalization,
+    "inside": Normalized,
+    "regularized": lambda: keras.Sequential(
+        [
+            keras.layers.Dense(4, activity_regularizer="l2"),
+            keras.layers.BatchNormalization(),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize("graph", [False, True])
-def test_statistics_do_not_change_without_rows(graph, rng):
-    layer = PerStep(keras.layers.BatchNormalization())
+def test_statistics_do_not_change_without_rows(name, graph, rng):
+    layer = PerStep(STATISTICS[name]())
     call = tf.function(layer) if graph else layer
-    layer(batch(rng), training=True)
-    before = layer.get_weights()
+    # The first call also builds the layer.
     call(batch(rng, lengths=[0, 0]), training=True)
-    for ours, old in zip(layer.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(ours, old)
+    mean, variance = layer.non_trainable_weights
+    np.testing.assert_array_equal(mean, np.zeros(4))
+    np.testing.assert_array_equal(variance, np.ones(4))
     call(batch(rng), training=True)
-    assert np.any(layer.get_weights()[2] != before[2])
+    assert np.any(keras.ops.convert_to_numpy(mean) != 0)
+
+
+def test_statistics_with_losses_train(rng):
+    x = keras.Input((None, 4), ragged=True)
+    rows = PerStep(STATISTICS["regularized"]())(x)
+    model = keras.Model(x, lodestar.sequence.pool(rows))
+    model.compile("sgd", "mse")
+    model.fit(batch(rng), np.ones((4, 4)), verbose=0)
+    assert np.all(np.isfinite(model.predict(batch(rng), verbose=0)))
+
+
+@pytest.mark.parametrize(
+    "function, x, want",
+    [
+        (
+            lambda x: tf.one_hot(x, 3),
+            [[1], [], [2]],
+            [[[0, 1, 0]], [], [[0, 0, 1]]],
+        ),
+        (tf.strings.length, [["a", "bcd"], []], [[1, 3], []]),
+    ],
+    ids=["integers", "strings"],
+)
+def test_functions_of_other_dtypes(function, x, want):
+    x = tf.ragged.constant(x)
+    assert PerStep(function)(x).to_list() == want
+    symbolic = PerStep(function)(
+        keras.Input((None,), ragged=True, dtype=x.dtype.name)
+    )
+    assert symbolic.ragged
 
 
 def test_graph_with_unknown_sizes(rng):
@@ -270,5 +346,25 @@ def test_errors(rng):
         match="must return a row for each step, got 4",
     ):
         PerStep(lambda rows: tf.reduce_sum(rows, 0))(x)
-    with pytest.raises(ValueError, match="each step, got a scalar"):
-        PerStep(tf.reduce_sum)(x)
+    for rows in (x, keras.Input((None, 4), ragged=True)):
+        with pytest.raises(ValueError, match="each step, got a scalar"):
+            PerStep(tf.reduce_sum)(rows)
+    with pytest.raises(TypeError, match="`layer` must be a Keras layer"):
+        PerStep(keras.layers.Dense)
+    with pytest.raises(TypeError, match="SequenceAttention acts on sequences"):
+        PerStep(lodestar.layers.SequenceAttention(1, 2))
+    with pytest.raises(
+        TypeError, match="takes one argument, got 2. Pass several"
+    ):
+        layer(x, x)
+    dense = keras.layers.Dense(2)
+    with pytest.raises(ValueError, match="uses the variable .*kernel"):
+        PerStep(lambda rows: dense(rows))(x)
+
+
+def test_a_model_with_a_ragged_result_is_explained():
+    x = keras.Input((None, 4), ragged=True)
+    inner = keras.Model(x, PerStep(keras.layers.Dense(2))(x), name="inner")
+    outer = keras.Input((None, 4), ragged=True)
+    with pytest.raises(ValueError, match="'inner' .*`compute_output_spec`"):
+        PerStep(keras.layers.Dense(3))(inner(outer))

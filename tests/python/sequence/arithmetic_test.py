@@ -98,6 +98,20 @@ def test_a_saved_model_has_the_same_scores(x, tmp_path):
     np.testing.assert_array_equal(loaded(x), model(x))
 
 
+def test_under_a_strategy():
+    """There Keras runs the model with dense placeholders first."""
+    ids = tf.ragged.constant([[1, 2], [3]], tf.int64)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        inputs = keras.Input((None,), dtype="int64", ragged=True)
+        rows = lodestar.layers.DynamicEmbedding(4)(inputs)
+        model = keras.Model(
+            inputs, lodestar.sequence.pool(rows * 2.0 + rows - np.ones(4, "f"))
+        )
+        model.compile(lodestar.optimizers.Adam(0.1), "mse")
+    history = model.fit(ids, np.ones((2, 4)), epochs=20, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+
+
 def test_errors(x):
     inputs = keras.Input((None, 4), ragged=True)
     rows = rows_of(inputs, "rows")
@@ -105,6 +119,10 @@ def test_errors(x):
         rows + keras.Input((4,))
     with pytest.raises(ValueError, match="must be a number or one row"):
         rows + np.zeros((2, 4), np.float32)
+    with pytest.raises(TypeError, match="same dtype, got float32 and float64"):
+        rows * rows_of(
+            keras.Input((None, 4), ragged=True, dtype="float64"), "wide"
+        )
     with pytest.raises(ValueError, match="same number of axes"):
         rows * rows_of(keras.Input((None,), ragged=True), "weights")
     with pytest.raises(tf.errors.InvalidArgumentError, match="same lengths"):
