@@ -58,8 +58,8 @@ cross-entropy by Adagrad with an initial accumulator of 0.1 and an epsilon of 1e
 Lodestar and Keras add the epsilon inside the square root, the others outside. The
 dense layers have equal initial weights, and each library draws initial rows
 uniformly in ±0.05. The stream's learning rate is the best of 0.05, 0.1, 0.2 and 0.4
-for Lodestar on 500,000 rows; nothing else was tuned. All libraries read the same
-Parquet files, and get ids as their users would:
+for Lodestar on the test of 500,000 rows; nothing else was tuned. All libraries read
+the same Parquet files, and get ids as their users would:
 """
 
 _COLUMNS = """
@@ -69,7 +69,7 @@ _COLUMNS = """
   step.
 - *Rows* counts the rows of all tables. *Bytes per row* and *memory* include
   accumulators and stored ids, but no vocabularies.
-- *Export* is the size of a SavedModel (`save_plain` for Lodestar), or of a file
+- *Export* is the size of a SavedModel (`export.save` for Lodestar), or of a file
   with PyTorch's weights and vocabularies.
 - *Request* is the time to score one row, a Python dict with the original ids, with
   the export.
@@ -202,9 +202,9 @@ _FIELDS = {
     "request_ms": _Field(
         "request",
         "{:.2f} ms".format,
-        reason="""A column may have any number of ids, so the graph hashes, finds
-        and pools each column by several TensorFlow ops. PyTorch indexes a
-        matrix.""",
+        reason="""A column may have any number of ids, so each is hashed and
+        filtered on its own before one op finds and pools the rows of all. PyTorch
+        indexes a matrix.""",
     ),
 }
 

@@ -49,7 +49,7 @@ def _train(
     clock.trained()
     test = lodestar.data.open_dataset(task.test, data.schema, task.batch_size)
     scores = model.predict(test, verbose=0)[:, 0]
-    lodestar.export.save_plain(model, folder, "padded", padding_id=-1)
+    lodestar.export.save(model, folder, "padded", padding_id=-1)
     stats = [feature.table.stats() for feature in embed.features.values()]
     num_rows = sum(table["rows"] for table in stats)
     return training.Trained(

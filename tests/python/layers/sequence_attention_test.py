@@ -214,3 +214,9 @@ def test_an_export_loads_without_warnings(tmp_path, caplog):
     caplog.clear()
     tf.saved_model.load(tmp_path / "served")
     assert not caplog.records
+
+
+def test_a_list_is_refused(rng):
+    x = batch(rng)
+    with pytest.raises(TypeError, match="as separate arguments, got a list"):
+        SequenceAttention(2, 3)([x, x])

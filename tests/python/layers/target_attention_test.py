@@ -124,3 +124,18 @@ def test_errors(rng):
         layer(tf.zeros([4, 4]), tf.zeros([4, 3, 4]))
     with pytest.raises(tf.errors.InvalidArgumentError):
         layer(tf.zeros([3, 4]), history)
+
+
+def test_arguments_of_other_kinds(rng):
+    with pytest.raises(
+        TypeError, match="`units` must be a list of sizes, got 36"
+    ):
+        TargetAttention(36)
+    with pytest.raises(
+        TypeError, match="`activation` must be a name or a function"
+    ):
+        TargetAttention((3,), keras.layers.PReLU())
+    with pytest.raises(
+        ValueError, match="one row for each sequence of `history`"
+    ):
+        TargetAttention((3,))(tf.zeros([4, 1, 4]), batch(rng))
