@@ -325,7 +325,8 @@ def text(record: Mapping[str, Any], folder: str) -> str:
     libraries += _LIBRARIES.values()
     out = [_prose(_HEAD).replace("FOLDER", folder), "", *_table(libraries), ""]
     out += [_prose(_COLUMNS), ""]
-    if record["load_before"][0] > 1:
+    # The program before it in the same run leaves a load of about 1.
+    if record["load_before"][0] >= 2:
         out += [_prose(_BUSY), ""]
     described = set()
     for group in groups(lines):
