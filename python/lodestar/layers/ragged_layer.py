@@ -1,5 +1,6 @@
 """The base class of layers on ragged rows."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -17,6 +18,11 @@ class RaggedLayer(_bases.Layer):
     Takes LoDTensors in place of RaggedTensors, and then returns them.
     """
 
+    # Arguments that the config stores unchanged, and those that it stores serialized,
+    # each with the module that does it.
+    _plain: tuple[str, ...] = ()
+    _serialized: Mapping[str, Any] = {}
+
     def __init__(self, **kwargs: Any):
         # A cast by Keras would make a symbolic ragged input dense.
         super().__init__(autocast=False, **kwargs)
@@ -30,6 +36,14 @@ class RaggedLayer(_bases.Layer):
         args, kwargs = keras.tree.map_structure(_to_ragged, given)
         outputs = super().__call__(*args, **kwargs)
         return keras.tree.map_structure(_to_lod, outputs)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        for name in self._plain:
+            config[name] = getattr(self, name)
+        for name, kind in self._serialized.items():
+            config[name] = kind.serialize(getattr(self, name))
+        return config
 
     def _as_ragged(self, name: str, x: Any) -> Any:
         """Returns `x` as a RaggedTensor, or a ragged KerasTensor unchanged.

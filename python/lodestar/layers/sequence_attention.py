@@ -13,25 +13,6 @@ from lodestar.ops.flat_values import map_flat
 from lodestar.ops.sequence_op import ragged_rows
 from lodestar.sequence.attention import attend
 
-# Arguments that the config stores unchanged.
-_PLAIN = (
-    "num_heads",
-    "key_dim",
-    "value_dim",
-    "causal",
-    "output_dim",
-    "use_bias",
-    "dropout",
-    "seed",
-)
-# Arguments that the config stores serialized, with the module that does it.
-_SERIALIZED = {
-    "kernel_initializer": keras.initializers,
-    "bias_initializer": keras.initializers,
-    "kernel_regularizer": keras.regularizers,
-    "bias_regularizer": keras.regularizers,
-}
-
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class SequenceAttention(RaggedLayer):
@@ -78,6 +59,23 @@ class SequenceAttention(RaggedLayer):
         tf.errors.InvalidArgumentError: Inputs have other numbers or, where they must
             be the same, lengths of sequences.
     """
+
+    _plain = (
+        "num_heads",
+        "key_dim",
+        "value_dim",
+        "causal",
+        "output_dim",
+        "use_bias",
+        "dropout",
+        "seed",
+    )
+    _serialized = {
+        "kernel_initializer": keras.initializers,
+        "bias_initializer": keras.initializers,
+        "kernel_regularizer": keras.regularizers,
+        "bias_regularizer": keras.regularizers,
+    }
 
     @explained()
     def __init__(
@@ -173,7 +171,7 @@ class SequenceAttention(RaggedLayer):
             dtype=self.dtype_policy,
             **{
                 argument: kind.serialize(getattr(self, argument))
-                for argument, kind in _SERIALIZED.items()
+                for argument, kind in self._serialized.items()
             },
         )
         layer.build((None, *row))
@@ -238,11 +236,3 @@ class SequenceAttention(RaggedLayer):
     ) -> Shape:
         """Returns the shape of the query with the output's dimension as its last."""
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        for name in _PLAIN:
-            config[name] = getattr(self, name)
-        for name, kind in _SERIALIZED.items():
-            config[name] = kind.serialize(getattr(self, name))
-        return config

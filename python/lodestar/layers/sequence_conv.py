@@ -15,20 +15,6 @@ from lodestar.ops.sequence_op import ragged_rows
 from lodestar.sequence import nesting
 from lodestar.sequence.windows import rows_around
 
-# Arguments that the config stores unchanged.
-_PLAIN = ("filters", "kernel_size", "start", "use_bias", "padding_trainable")
-# Arguments that the config stores serialized, with the module that does it.
-_SERIALIZED = {
-    "activation": keras.activations,
-    "kernel_initializer": keras.initializers,
-    "bias_initializer": keras.initializers,
-    "kernel_regularizer": keras.regularizers,
-    "bias_regularizer": keras.regularizers,
-    "kernel_constraint": keras.constraints,
-    "bias_constraint": keras.constraints,
-    "padding_initializer": keras.initializers,
-}
-
 
 @keras.saving.register_keras_serializable(package="lodestar")
 class SequenceConv(RaggedLayer):
@@ -73,6 +59,24 @@ class SequenceConv(RaggedLayer):
         ValueError: If a size is less than 1, or an input is not ragged, has
             another rank or no static D.
     """
+
+    _plain = (
+        "filters",
+        "kernel_size",
+        "start",
+        "use_bias",
+        "padding_trainable",
+    )
+    _serialized = {
+        "activation": keras.activations,
+        "kernel_initializer": keras.initializers,
+        "bias_initializer": keras.initializers,
+        "kernel_regularizer": keras.regularizers,
+        "bias_regularizer": keras.regularizers,
+        "kernel_constraint": keras.constraints,
+        "bias_constraint": keras.constraints,
+        "padding_initializer": keras.initializers,
+    }
 
     @explained(
         refused={
@@ -181,11 +185,3 @@ class SequenceConv(RaggedLayer):
                 f"{self.name} needs a ragged input [B, None, D] or deeper with "
                 f"a static D, got shape {tuple(shape)}."
             )
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        for name in _PLAIN:
-            config[name] = getattr(self, name)
-        for name, kind in _SERIALIZED.items():
-            config[name] = kind.serialize(getattr(self, name))
-        return config

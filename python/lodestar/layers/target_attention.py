@@ -52,6 +52,9 @@ class TargetAttention(RaggedLayer):
         tf.errors.InvalidArgumentError: There is not one target for each sequence.
     """
 
+    _plain = ("units", "normalize")
+    _serialized = {"activation": keras.activations}
+
     @explained()
     def __init__(
         self,
@@ -142,11 +145,3 @@ class TargetAttention(RaggedLayer):
     ) -> Shape:
         """Returns the shape of the history without its innermost sequences."""
         return (*history_shape[:-2], history_shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "activation": keras.activations.serialize(self.activation),
-            "normalize": self.normalize,
-        }
