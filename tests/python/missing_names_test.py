@@ -129,6 +129,18 @@ def lose_ragged():
             raise
 
 
+def recurrent():
+    ids = keras.Input((None,), dtype="int64", ragged=True)
+    rows = lodestar.layers.DynamicEmbedding(2)(ids)
+    try:
+        model = keras.Model(ids, keras.layers.GRU(2)(rows))
+    except TypeError as error:
+        if "(GRU) got ragged rows" not in str(error):
+            raise
+        return
+    model.predict(tf.ragged.constant([[1, 2], [3]], tf.int64), verbose=0)
+
+
 def predict():
     model = Bare()
     model.predict(X, verbose=0)
@@ -350,6 +362,10 @@ WITHOUT = {
     "_iterations": ([fit_layer, accumulate, replay], {}),
     "_learning_rate": ([replay], {}),
     "original_scope": ([fit_untold, files], {}),
+    "_outbound_nodes": (
+        [recurrent],
+        {recurrent: (ValueError, "inner ragged dimension")},
+    ),
     "_inbound_nodes": CONVERSIONS,
     "node_index": CONVERSIONS,
     "input_tensors": CONVERSIONS,

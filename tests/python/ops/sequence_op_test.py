@@ -129,10 +129,13 @@ def test_a_dense_input_raises_with_advice():
 
 
 _KERAS = (
-    "made it from a ragged tensor. Layers and operations of Keras, such as "
-    "Dense, Activation, Dropout, LayerNormalization and `+`, return dense "
-    "tensors. Call them after pooling, or between lodestar.sequence.pad and "
-    "unpad."
+    "made it from a ragged tensor. Layers and operations of Keras return dense "
+    "tensors. Apply them to each step with lodestar.layers.PerStep, or call them "
+    "after pooling or between lodestar.sequence.pad and unpad."
+)
+_MODEL = (
+    "made it from a ragged tensor. Keras does not know that its result is ragged. "
+    "Define its method `compute_output_spec`"
 )
 _OWN = (
     "made it from a ragged tensor. Pass ragged rows, such as those of a "
@@ -166,7 +169,7 @@ def _inner(x):
             lambda x: keras.layers.Add(name="sum")([x, keras.Input((4, 1))]),
             f"'sum' (Add) {_KERAS}",
         ),
-        (_inner, f"'inner' (Functional) {_KERAS}"),
+        (_inner, f"'inner' (Functional) {_MODEL}"),
         (lambda x: sequence.pad(x, name="padded")[0], f"'padded' (SequenceOp) {_OWN}"),
         (lambda x: sequence.pool(x, name="pooled"), f"'pooled' (SequenceOp) {_OWN}"),
     ],
