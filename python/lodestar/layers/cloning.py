@@ -25,6 +25,8 @@ _PROBE: dict[str, Any] = {
     "shared_object_id": -1,
 }
 
+# Whether layers were registered with tables since the last collection.
+_has_new_layers = False
 # Tables of the running scope by their marks.
 _tables: contextvars.ContextVar[dict[int, EmbeddingVariable] | None] = (
     contextvars.ContextVar("lodestar_clone_scope", default=None)
@@ -59,6 +61,25 @@ def in_clone_scope() -> bool:
     return _tables.get() is not None
 
 
+def register_layer(layer: Any, table: EmbeddingVariable) -> None:
+    """Lists `layer` among the layers that use `table`."""
+    global _has_new_layers
+    table._layers.add(layer)
+    _has_new_layers = True
+
+
+def _collect_deleted_layers() -> None:
+    """Removes deleted layers from the lists of tables.
+
+    Keras layers are parts of reference cycles, so deleted ones remain listed until a
+    collection. That is slow, so one serves all configs until there are new layers.
+    """
+    global _has_new_layers
+    if _has_new_layers:
+        gc.collect()
+        _has_new_layers = False
+
+
 def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
     """Returns the Keras config of `table`, marked as one shared object.
 
@@ -66,9 +87,7 @@ def serialize_table(table: EmbeddingVariable) -> dict[str, Any]:
     copied on its way into the file, so every config carries the mark.
     """
     if len(table._layers) > 1:
-        # Keras layers are parts of reference cycles, so deleted ones remain listed
-        # until a collection.
-        gc.collect()
+        _collect_deleted_layers()
     # Keras's own function would serialize the values of a variable.
     return {
         "module": type(table).__module__,

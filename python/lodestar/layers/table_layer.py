@@ -16,6 +16,7 @@ from lodestar._typing import DTypePolicy
 from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.table_variable import as_table
+from lodestar.layers.cloning import register_layer
 
 _KEY = "own_weight_{}"
 
@@ -68,7 +69,7 @@ class TableLayer(_bases.Layer):
     def _hold_tables(self) -> None:
         """Registers this layer with its tables; freezes them if it is frozen."""
         for table in self._tables_by_prefix().values():
-            table._layers.add(self)
+            register_layer(self, table)
         if not self.trainable:
             self._set_trainable_of_tables(False)
 

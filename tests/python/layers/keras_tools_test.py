@@ -275,6 +275,18 @@ def test_deleted_layers_do_not_share_a_table():
     assert clone.layers[1].table is not table
 
 
+def test_one_collection_serves_the_configs_of_all_shared_tables():
+    tables = [lodestar.EmbeddingVariable(4) for _ in range(3)]
+    shared = [
+        [layers.DynamicEmbedding(table=table) for _ in range(2)]
+        for table in tables
+    ]
+    with mock.patch.object(gc, "collect", wraps=gc.collect) as collect:
+        for layer in sum(shared, []):
+            assert len(layer.get_config()["table"]["layers"]) == 2
+    assert collect.call_count == 1
+
+
 def test_each_scope_makes_tables_of_its_own():
     model = trained(shared_table)[0]
     clones = []
