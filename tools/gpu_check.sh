@@ -44,7 +44,7 @@ fi
 
 step training_benchmark 200 "$python" benchmarks/cuda/training_benchmark.py --runs 100 --device "$device" $size
 step python_tests 200 "$python" -m pytest -q -p no:cacheprovider tests/python/gpu
-for program in device_id_map_test device_store_test device_policies_test device_unfused_test device_snapshot_test device_collection_test device_partition_test sequence_kernels_test sequence_moves_test; do
+for program in device_store_test device_policies_test device_unfused_test device_snapshot_test device_collection_test device_partition_test sequence_kernels_test sequence_moves_test; do
   step "$program" 60 "bazel-bin/tests/cuda/$program"
 done
 for program in device_store_benchmark sequence_kernels_benchmark; do
@@ -52,7 +52,7 @@ for program in device_store_benchmark sequence_kernels_benchmark; do
 done
 if command -v compute-sanitizer > /dev/null; then
   for tool in memcheck racecheck; do
-    for program in device_id_map_test device_store_test device_policies_test device_unfused_test device_snapshot_test device_collection_test device_partition_test; do
+    for program in device_store_test device_policies_test device_unfused_test device_snapshot_test device_collection_test device_partition_test; do
       step "${tool}_$program" 60 compute-sanitizer --tool "$tool" "bazel-bin/tests/cuda/$program" --few
     done
   done

@@ -214,10 +214,7 @@ class IdTableWithHashBuckets(tf.Module):
         return self._table.size() + self._num_oov_buckets
 
     def memory_used(self) -> tf.Tensor:
-        """Returns the bytes of the keys and ids, an int64 scalar.
-
-        Includes the copy in GPU memory once a lookup has made it.
-        """
+        """Returns the bytes of the keys and ids, an int64 scalar."""
         return self._table.memory_used()
 
 

@@ -12,12 +12,7 @@ from lodestar import _private
 from lodestar._arguments import explained
 from lodestar._checks import check_name
 from lodestar._library import gen_ops
-from lodestar._resource import (
-    SavedResource,
-    gpu_in_scope,
-    scalar_if_empty,
-    unless_scalar,
-)
+from lodestar._resource import SavedResource, scalar_if_empty, unless_scalar
 from lodestar._typing import AnyTensor, StrPath, TensorLike
 from lodestar.lookup.keys import as_keys, contents, int64_values, refuse_keys
 from lodestar.ops import id_table_ops
@@ -34,9 +29,7 @@ class IdTable(SavedResource):
     missing keys to ids that follow the last key's.
 
     The handle works with `tf.raw_ops.LookupTable*`. Checkpoints and SavedModels
-    hold the content. A mutable table is thread-safe. A table of integer keys
-    made within `with tf.device("/GPU:0"):` keeps a copy on that GPU and is
-    looked up there.
+    hold the content. A mutable table is thread-safe. Lookups run on the CPU.
 
     Args:
         keys: String or integers of shape `[N]`, or a `tf.lookup` initializer
@@ -70,10 +63,9 @@ class IdTable(SavedResource):
         name: str | None = None,
     ):
         self._name = check_name(name or "id_table")
-        device = gpu_in_scope()
         with tf.init_scope(), tf.device("CPU"):
             keys, values = contents(keys, values, key_dtype)
-        super().__init__(self._name, device if keys.dtype.is_integer else None)
+        super().__init__(self._name)
         self._default_value = int(default_value)
         self._mutable = bool(mutable)
         with tf.init_scope():
@@ -371,10 +363,7 @@ class IdTable(SavedResource):
         return gen_ops.lodestar_id_table_size(handle=self.resource_handle)
 
     def memory_used(self) -> tf.Tensor:
-        """Returns the bytes of the keys and ids, an int64 scalar.
-
-        Includes the copy in GPU memory once a lookup has made it.
-        """
+        """Returns the bytes of the keys and ids, an int64 scalar."""
         return gen_ops.lodestar_id_table_memory_used(
             handle=self.resource_handle
         )

@@ -46,6 +46,13 @@ TEST(BucketHashTest, ValuesAreFrozen) {
   ASSERT_TRUE(BucketHash::Create("fast", {}, &hash).ok());
   EXPECT_EQ(hash(int64_t{-12}), Fingerprint64("-12"));
   EXPECT_EQ(hash(INT64_MIN), Fingerprint64("-9223372036854775808"));
+  const std::vector<int64_t> key = {5, -1};
+  ASSERT_TRUE(BucketHash::Create("strong", key, &hash).ok());
+  EXPECT_EQ(hash("-12"), SipHash24(5, ~uint64_t{0}, "-12"));
+  EXPECT_EQ(hash(int64_t{-12}), hash("-12"));
+  ASSERT_TRUE(BucketHash::Create("legacy", {}, &hash).ok());
+  EXPECT_EQ(hash("-12"), MurmurHash64A(0xdecafcaffeULL, "-12"));
+  EXPECT_EQ(hash(INT64_MIN), hash("-9223372036854775808"));
 }
 
 TEST(BucketHashTest, FingerprintOfDecimalMatchesTheString) {

@@ -1,5 +1,6 @@
 #include "tf_ops/core/lookup/bucket_hash.h"
 
+#include <cstring>
 #include <utility>
 
 namespace lodestar {
@@ -93,12 +94,61 @@ uint64_t Fingerprint64(std::string_view bytes) {
                  FarmMix(v.second, w.second, mul) + x, mul);
 }
 
+// Aumasson, Bernstein: SipHash: a fast short-input PRF, 2012.
 uint64_t SipHash24(uint64_t key_0, uint64_t key_1, std::string_view bytes) {
-  return hash_internal::SipHash24(key_0, key_1, bytes.data(), bytes.size());
+  uint64_t v0 = key_0 ^ 0x736f6d6570736575ULL;
+  uint64_t v1 = key_1 ^ 0x646f72616e646f6dULL;
+  uint64_t v2 = key_0 ^ 0x6c7967656e657261ULL;
+  uint64_t v3 = key_1 ^ 0x7465646279746573ULL;
+  const auto round = [&] {
+    v0 += v1;
+    v1 = RotateLeft(v1, 13) ^ v0;
+    v0 = RotateLeft(v0, 32);
+    v2 += v3;
+    v3 = RotateLeft(v3, 16) ^ v2;
+    v0 += v3;
+    v3 = RotateLeft(v3, 21) ^ v0;
+    v2 += v1;
+    v1 = RotateLeft(v1, 17) ^ v2;
+    v2 = RotateLeft(v2, 32);
+  };
+  const auto absorb = [&](uint64_t word) {
+    v3 ^= word;
+    round();
+    round();
+    v0 ^= word;
+  };
+  const size_t n = bytes.size();
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) absorb(Load64(bytes.data() + i));
+  uint64_t tail = static_cast<uint64_t>(n) << 56;
+  for (int shift = 0; i < n; ++i, shift += 8) {
+    tail |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i]))
+            << shift;
+  }
+  absorb(tail);
+  v2 ^= 0xff;
+  for (int i = 0; i < 4; ++i) round();
+  return v0 ^ v1 ^ v2 ^ v3;
 }
 
+// Appleby, 2008.
 uint64_t MurmurHash64A(uint64_t seed, std::string_view bytes) {
-  return hash_internal::MurmurHash64A(seed, bytes.data(), bytes.size());
+  constexpr uint64_t kMul = 0xc6a4a7935bd1e995ULL;
+  const size_t n = bytes.size();
+  uint64_t h = seed ^ (n * kMul);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    uint64_t k = Load64(bytes.data() + i) * kMul;
+    k = ShiftMix(k) * kMul;
+    h = (h ^ k) * kMul;
+  }
+  if (i < n) {
+    uint64_t tail = 0;
+    memcpy(&tail, bytes.data() + i, n - i);
+    h = (h ^ tail) * kMul;
+  }
+  return ShiftMix(ShiftMix(h) * kMul);
 }
 
 Status BucketHash::Create(const std::string& name, Span<const int64_t> key,
@@ -110,14 +160,15 @@ Status BucketHash::Create(const std::string& name, Span<const int64_t> key,
           "the hasher 'strong' requires a key of two words, got ", key.size(),
           ".");
     }
-    hash.decimal_ = {DecimalHash::Kind::kStrong, static_cast<uint64_t>(key[0]),
-                     static_cast<uint64_t>(key[1])};
+    hash.kind_ = Kind::kStrong;
+    hash.key_0_ = static_cast<uint64_t>(key[0]);
+    hash.key_1_ = static_cast<uint64_t>(key[1]);
   } else if (name == "fast" || name == "legacy") {
     if (!key.empty()) {
       return InvalidArgument("the hasher '", name, "' takes no key, got ",
                              key.size(), " words.");
     }
-    if (name == "legacy") hash.decimal_.kind = DecimalHash::Kind::kLegacy;
+    if (name == "legacy") hash.kind_ = Kind::kLegacy;
   } else {
     return InvalidArgument("the hasher must be fast, strong or legacy, got '",
                            name, "'.");
@@ -127,15 +178,15 @@ Status BucketHash::Create(const std::string& name, Span<const int64_t> key,
 }
 
 uint64_t BucketHash::operator()(std::string_view bytes) const {
-  switch (decimal_.kind) {
-    case DecimalHash::Kind::kFast:
+  switch (kind_) {
+    case Kind::kFast:
       return Fingerprint64(bytes);
-    case DecimalHash::Kind::kStrong:
-      return SipHash24(decimal_.key_0, decimal_.key_1, bytes);
-    case DecimalHash::Kind::kLegacy:
+    case Kind::kStrong:
+      return SipHash24(key_0_, key_1_, bytes);
+    case Kind::kLegacy:
       break;
   }
-  return MurmurHash64A(DecimalHash::kLegacySeed, bytes);
+  return MurmurHash64A(0xdecafcaffeULL, bytes);
 }
 
 }  // namespace lodestar

@@ -8,6 +8,7 @@
 #ifndef LODESTAR_TF_OPS_CORE_LOOKUP_BUCKET_HASH_H_
 #define LODESTAR_TF_OPS_CORE_LOOKUP_BUCKET_HASH_H_
 
+#include <charconv>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -53,13 +54,21 @@ class BucketHash {
 
   uint64_t operator()(std::string_view bytes) const;
   // Hashes the decimal representation of an integer.
-  uint64_t operator()(int64_t number) const { return decimal_(number); }
-  const DecimalHash& decimal() const { return decimal_; }
+  uint64_t operator()(int64_t number) const {
+    if (is_fast()) return FingerprintOfDecimal(number);
+    char text[20];  // as long as -2^63
+    const char* const end = std::to_chars(text, text + 20, number).ptr;
+    return (*this)(std::string_view(text, end - text));
+  }
 
-  bool is_fast() const { return decimal_.kind == DecimalHash::Kind::kFast; }
+  bool is_fast() const { return kind_ == Kind::kFast; }
 
  private:
-  DecimalHash decimal_;
+  enum class Kind { kFast, kStrong, kLegacy };
+
+  Kind kind_ = Kind::kFast;
+  uint64_t key_0_ = 0;  // of kStrong
+  uint64_t key_1_ = 0;
 };
 
 }  // namespace lodestar

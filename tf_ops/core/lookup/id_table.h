@@ -83,10 +83,6 @@ class IdTable {
     return Status();
   }
 
-  // Increases with each change of the content. If two equal versions were read
-  // before and after a View was created, the View has the current content.
-  uint64_t version() const { return version_.load(std::memory_order_acquire); }
-
   // Number of keys; 0 before the first import.
   int64_t size() const {
     View view;
@@ -118,7 +114,6 @@ class IdTable {
   Status Replace(Map map) {
     try {
       std::atomic_store(&content_, std::make_shared<Content>(std::move(map)));
-      version_.fetch_add(1, std::memory_order_release);
     } catch (const std::bad_alloc&) {
       return ResourceExhausted("out of memory for an id table.");
     }
@@ -159,13 +154,10 @@ class IdTable {
     if (content == nullptr) return NotInitialized();
     MutexLock gate(&content->gate);
     WriterLock lock(&content->mutex);
-    const Status status = change(content->map);
-    version_.fetch_add(1, std::memory_order_release);
-    return status;
+    return change(content->map);
   }
 
   const bool mutable_;
-  std::atomic<uint64_t> version_{0};
   std::shared_ptr<Content> content_;  // accessed atomically
 };
 

@@ -155,41 +155,24 @@ absl::Status RunIdTableMemoryUsed(OpKernelContext* ctx,
   return OutputScalar(ctx, 0, table->MemoryUsed());
 }
 
-// A table on a GPU also exists on the host, where it is changed and saved. Its
-// lookups are in tf_ops/kernels/device/device_id_table_kernels.cc. The
-// remaining arguments are .HostMemory("tensor") for each tensor except the
-// handle.
-#define LODESTAR_REGISTER_ID_TABLE(name, kernel, ...)                    \
-  REGISTER_KERNEL_BUILDER(                                               \
-      Name("Lodestar>" #name).Device(::tensorflow::DEVICE_CPU), kernel); \
-  LODESTAR_REGISTER_ON_GPU(name, kernel, __VA_ARGS__)
+using IdTableFindOp = FunctionKernel<WithKeys<RunIdTableFind>>;
+using IdTableInsertOp = FunctionKernel<WithKeys<RunIdTableInsert>>;
+using IdTableRemoveOp = FunctionKernel<WithKeys<RunIdTableRemove>>;
+using IdTableImportOp = FunctionKernel<WithKeys<RunIdTableImport>>;
+using IdTableExportOp = FunctionKernel<WithTable<RunIdTableExport>>;
+using IdTableSizeOp = FunctionKernel<WithTable<RunIdTableSize>>;
+using IdTableMemoryUsedOp = FunctionKernel<WithTable<RunIdTableMemoryUsed>>;
 
-LODESTAR_REGISTER_ID_TABLE(IdTable, IdTableOp);
-LODESTAR_REGISTER_ID_TABLE(IdTableInsert,
-                           FunctionKernel<WithKeys<RunIdTableInsert>>,
-                           .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ID_TABLE(IdTableRemove,
-                           FunctionKernel<WithKeys<RunIdTableRemove>>,
-                           .HostMemory("keys"));
-LODESTAR_REGISTER_ID_TABLE(IdTableImport,
-                           FunctionKernel<WithKeys<RunIdTableImport>>,
-                           .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ID_TABLE(IdTableImportFile, IdTableImportFileOp,
-                           .HostMemory("path"));
-LODESTAR_REGISTER_ID_TABLE(IdTableExport,
-                           FunctionKernel<WithTable<RunIdTableExport>>,
-                           .HostMemory("keys").HostMemory("values"));
-LODESTAR_REGISTER_ID_TABLE(IdTableSize,
-                           FunctionKernel<WithTable<RunIdTableSize>>,
-                           .HostMemory("size"));
-LODESTAR_REGISTER_ID_TABLE(IdTableMemoryUsed,
-                           FunctionKernel<WithTable<RunIdTableMemoryUsed>>,
-                           .HostMemory("bytes"));
-
-REGISTER_KERNEL_BUILDER(
-    Name("Lodestar>IdTableFind").Device(tensorflow::DEVICE_CPU),
-    FunctionKernel<WithKeys<RunIdTableFind>>);
+LODESTAR_REGISTER(IdTable);
+LODESTAR_REGISTER(IdTableFind);
 LODESTAR_REGISTER(IdTableFindOrHash);
+LODESTAR_REGISTER(IdTableInsert);
+LODESTAR_REGISTER(IdTableRemove);
+LODESTAR_REGISTER(IdTableImport);
+LODESTAR_REGISTER(IdTableImportFile);
+LODESTAR_REGISTER(IdTableExport);
+LODESTAR_REGISTER(IdTableSize);
+LODESTAR_REGISTER(IdTableMemoryUsed);
 
 }  // namespace
 }  // namespace lodestar

@@ -4,9 +4,7 @@
 #define LODESTAR_TF_OPS_KERNELS_LOOKUP_ID_TABLE_RESOURCE_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -14,7 +12,6 @@
 #include <vector>
 
 #include "tensorflow/core/framework/lookup_interface.h"
-#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/lookup/bucket_hash.h"
 #include "tf_ops/core/lookup/id_table.h"
 #include "tf_ops/core/lookup/vocabulary_line.h"
@@ -62,28 +59,6 @@ class IdTableResource : public tensorflow::lookup::LookupInterface {
   // applicable, the line.
   virtual absl::Status ImportFile(tensorflow::Env* env, const std::string& path,
                                   const VocabularyFormat& format) = 0;
-
-  // For kernels on a GPU, which cache the content there.
-
-  // Increases with each change of the content.
-  virtual uint64_t version() const = 0;
-  // Copies all keys, of an integer type, and their values. Returns
-  // FailedPrecondition if nothing was imported yet.
-  virtual absl::Status CopyIntegers(std::vector<int64_t>* keys,
-                                    std::vector<int64_t>* values) const = 0;
-  struct DeviceCopy {
-    Mutex mutex;
-    uint64_t version LODESTAR_GUARDED_BY(mutex) = 0;
-    std::shared_ptr<void> content LODESTAR_GUARDED_BY(mutex);
-    std::atomic<int64_t> bytes{0};  // size of the content
-  };
-  DeviceCopy& device_copy() { return device_copy_; }
-
- protected:
-  int64_t device_bytes() const { return device_copy_.bytes; }
-
- private:
-  DeviceCopy device_copy_;
 };
 
 // K: an integer type or tstring. A uint64 key is reinterpreted as int64, as in
@@ -97,9 +72,7 @@ class IdTableOf final : public IdTableResource {
     return StrCat("IdTable(size=", size(), ")");
   }
   size_t size() const override { return table_.size(); }
-  int64_t MemoryUsed() const override {
-    return table_.bytes() + device_bytes();
-  }
+  int64_t MemoryUsed() const override { return table_.bytes(); }
 
   absl::Status Find(OpKernelContext* ctx, const Tensor& keys, Tensor* values,
                     const Tensor& default_value) override {
@@ -200,24 +173,6 @@ class IdTableOf final : public IdTableResource {
       value_out(i) = entries[i].first;
     }
     return absl::OkStatus();
-  }
-
-  uint64_t version() const override { return table_.version(); }
-  absl::Status CopyIntegers(std::vector<int64_t>* keys,
-                            std::vector<int64_t>* values) const override {
-    if constexpr (kIsString) {
-      return absl::InternalError("the keys of the id table are not integers.");
-    } else {
-      typename IdTable<Map>::View view;
-      LODESTAR_TRY(table_.Read(&view));
-      keys->reserve(view.map().size());
-      values->reserve(view.map().size());
-      view.map().ForEach([&](int64_t key, int64_t value) {
-        keys->push_back(key);
-        values->push_back(value);
-      });
-      return absl::OkStatus();
-    }
   }
 
   DataType key_dtype() const override {
