@@ -297,31 +297,6 @@ def lodestar_embedding_collection_pool(
 ) -> _EmbeddingCollectionPool: ...
 
 
-def lodestar_embedding_collection_pool_weights_gradient(
-    hooks: Sequence[tf.Tensor],
-    rows: Sequence[tf.Tensor],
-    unique_ids: Sequence[tf.Tensor],
-    positions: Sequence[tf.Tensor],
-    gradients: Sequence[tf.Tensor],
-    ids: Sequence[tf.Tensor],
-    row_splits: Sequence[tf.Tensor],
-    weights: Sequence[tf.Tensor],
-    names: Sequence[str] | Sequence[bytes],
-    tables: Sequence[int],
-    combiners: Sequence[str] | Sequence[bytes],
-    ragged: Sequence[bool],
-    weighted: Sequence[bool],
-    salted: Sequence[bool],
-    salts: Sequence[int],
-    use_padding: Sequence[bool],
-    padding_ids: Sequence[int],
-    use_default: Sequence[bool],
-    default_ids: Sequence[int],
-    max_lengths: Sequence[int],
-    name: str | None = None,
-) -> list[tf.Tensor]: ...
-
-
 def lodestar_embedding_collection_stats(
     handle: tf.Tensor,
     reset: bool = False,
@@ -353,31 +328,6 @@ def lodestar_embedding_collection_unique(
     max_lengths: Sequence[int],
     name: str | None = None,
 ) -> _EmbeddingCollectionUnique: ...
-
-
-def lodestar_embedding_collection_weights_gradient(
-    handles: Sequence[tf.Tensor],
-    hooks: Sequence[tf.Tensor],
-    missing_rows: Sequence[tf.Tensor],
-    gradients: Sequence[tf.Tensor],
-    ids: Sequence[tf.Tensor],
-    row_splits: Sequence[tf.Tensor],
-    weights: Sequence[tf.Tensor],
-    names: Sequence[str] | Sequence[bytes],
-    tables: Sequence[int],
-    combiners: Sequence[str] | Sequence[bytes],
-    ragged: Sequence[bool],
-    weighted: Sequence[bool],
-    salted: Sequence[bool],
-    salts: Sequence[int],
-    use_padding: Sequence[bool],
-    padding_ids: Sequence[int],
-    use_default: Sequence[bool],
-    default_ids: Sequence[int],
-    max_lengths: Sequence[int],
-    missing: Sequence[str] | Sequence[bytes],
-    name: str | None = None,
-) -> list[tf.Tensor]: ...
 
 
 def lodestar_embedding_compact(
@@ -456,6 +406,19 @@ def lodestar_embedding_find(
     padding_id: int = 0,
     name: str | None = None,
 ) -> _EmbeddingFind: ...
+
+
+def lodestar_embedding_find_for_gradient(
+    handle: tf.Tensor,
+    hook: tf.Tensor,
+    ids: tf.Tensor,
+    missing_row: tf.Tensor,
+    gradient: tf.Tensor,
+    missing: str,
+    use_padding: bool = False,
+    padding_id: int = 0,
+    name: str | None = None,
+) -> tf.Tensor: ...
 
 
 class _EmbeddingFindOrInsert(NamedTuple):

@@ -234,12 +234,6 @@ class Comparison {
       SumGradients(host, device, outputs);
       PoolFetched(memory, &outputs);
     }
-    WeightGradients(host, HostTables(false),
-                    [&](int f, const void* gradients, float* weights) {
-                      return device.WeightGradients(
-                          f, StoreOf(f), {Missing::Kind::kInitial, nullptr},
-                          gradients, weights);
-                    });
     for (int t = 0; t < 2; ++t) {
       tables_[t]->ExpectSameTable(what_ + ": table " + std::to_string(t));
     }
@@ -386,11 +380,6 @@ class Comparison {
                what);
       ExpectSame(f, *outputs, what);
     }
-    WeightGradients(
-        host, tables, [&](int f, const void* gradients, float* weights) {
-          return device.WeightGradients(f, fetched[batch_.features[f].table],
-                                        gradients, weights);
-        });
   }
 
   void Count(const CollectionBatch& host, DeviceCollection* device) {
@@ -467,43 +456,6 @@ class Comparison {
       Expect(Near(got.Download(), wanted_sums[t], 1e-5f, wanted[t]),
              what_ + ": sums of table " + std::to_string(t));
       Expect(got.ZonesAreIntact(), what_ + ": sums outside");
-    }
-  }
-
-  // compute(f, gradients, weight_gradients) is the device's result.
-  template <typename Compute>
-  void WeightGradients(const CollectionBatch& host,
-                       const std::vector<CollectionBatch::Table>& tables,
-                       const Compute& compute) {
-    if (tables_[0]->type != RowType::kFloat32) return;
-    const size_t count = batch_.features.size();
-    std::vector<std::vector<float>> gradients, wanted;
-    std::vector<const void*> host_data;
-    std::vector<float*> wanted_data;
-    for (size_t f = 0; f < count; ++f) {
-      const int64_t dim = tables_[batch_.features[f].table]->dim;
-      const int64_t items = batch_.features[f].pooled
-                                ? batch_.splits[f].size() - 1
-                                : batch_.ids[f].size();
-      gradients.push_back(SomeGradients(items * dim));
-      wanted.emplace_back(batch_.weights[f].size());
-      host_data.push_back(gradients[f].data());
-      wanted_data.push_back(wanted[f].empty() ? nullptr : wanted[f].data());
-    }
-    host.WeightGradients(tables, host_data, wanted_data, nullptr);
-    for (size_t f = 0; f < count; ++f) {
-      const Span<const float> weights = host.bags(f).weights;
-      // The caller fills the elements removed by max_length.
-      if (weights.empty() || batch_.features[f].max_length > 0) continue;
-      const DeviceBuffer<float> on_device(gradients[f]);
-      const DeviceBuffer<float> got(weights.size());
-      ExpectOk(compute(static_cast<int>(f), on_device.data(), got.data()),
-               what_);
-      REQUIRE_CUDA(cudaStreamSynchronize(on().stream));
-      Expect(Near(got.Download(), wanted[f], 1e-4f),
-             what_ + (tables[0].has_rows ? ", fetched" : "") +
-                 ": gradients of weights of feature " + std::to_string(f));
-      Expect(got.ZonesAreIntact(), what_ + ": gradients of weights outside");
     }
   }
 

@@ -175,7 +175,6 @@ def named_inputs(
     op: tf.Operation,
     attrs: dict[str, Any],
     *of_tables: str,
-    gradients: bool = False,
 ) -> dict[str, Any]:
     """Splits the inputs of a collection op into named lists.
 
@@ -183,13 +182,9 @@ def named_inputs(
         op: The op. Inputs after the weights are left out.
         attrs: `feature_attrs` of the op.
         *of_tables: Names of its first inputs, with one item per table.
-        gradients: Whether gradients of the features' rows follow.
     """
-    features = len(attrs["names"])
     lengths = dict.fromkeys(of_tables, op.get_attr("T"))
-    if gradients:
-        lengths["gradients"] = features
-    lengths["ids"] = features
+    lengths["ids"] = len(attrs["names"])
     lengths["row_splits"] = sum(attrs["ragged"])
     lengths["weights"] = sum(attrs["weighted"])
     return _split(op.inputs, lengths)
@@ -299,65 +294,64 @@ def _lookup_gradient(
         outputs,
         deduplicated=op.get_attr("insert") or op.get_attr("count"),
     )
-    weighted = len(inputs["weights"])
-    first = 3 * tables + features + len(inputs["row_splits"])
-    if wants_weights(op, first, weighted):
-        with embedding_ops.beside(op.outputs[0]):
-            result[first : first + weighted] = (
-                gen_ops.lodestar_embedding_collection_weights_gradient(
-                    **inputs,
-                    gradients=gradients,
-                    missing=op.get_attr("missing"),
-                    **attrs,
-                )
-            )
-    return result
-
-
-@tf.RegisterGradient("Lodestar>EmbeddingCollectionWeightsGradient")
-def _weights_gradient_gradient(
-    op: tf.Operation, *grads: tf.Tensor
-) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    attrs = feature_attrs(op)
     missing = op.get_attr("missing")
-    inputs = named_inputs(op, attrs, *_TABLES_INPUTS, gradients=True)
 
-    def find(f: int, ids: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
-        table = attrs["tables"][f]
-        rows, _ = embedding_ops.find(
+    def rows_of(feature: FeatureOfOp, gradient: tf.Tensor) -> tf.Tensor:
+        table = feature.attrs["tables"]
+        ids = tf.reshape(feature.ids, [-1])
+        if feature.attrs["salted"]:
+            ids = id_hash.mixed(
+                tf.bitwise.bitwise_xor(ids, feature.attrs["salts"])
+            )
+        return gen_ops.lodestar_embedding_find_for_gradient(
             inputs["handles"][table],
             inputs["hooks"][table],
             ids,
             inputs["missing_rows"][table],
-            missing=missing[table].decode(),
+            gradient,
+            missing=missing[table],
         )
-        return rows
 
-    return weights_gradient_gradient(op, attrs, inputs, grads, find)
+    first = 3 * tables + features + len(inputs["row_splits"])
+    put_weight_gradients(op, result, first, attrs, inputs, gradients, rows_of)
+    return result
 
 
-def weights_gradient_gradient(
+def put_weight_gradients(
     op: tf.Operation,
+    result: list[Any],
+    first: int,
     attrs: dict[str, Any],
     inputs: dict[str, Any],
-    grads: Sequence[tf.Tensor],
-    find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
-) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    """Differentiates the gradient of weights with plain TensorFlow ops.
+    gradients: Sequence[tf.Tensor],
+    rows_of: Callable[[FeatureOfOp, tf.Tensor], tf.Tensor],
+) -> None:
+    """Puts the gradients of the weights of all features into `result`.
 
-    `find` returns rows `[N, D]` for the place of a feature, its ids `[N]` in the table,
-    and bool `[N]`, False for ids beyond max_length.
+    Does nothing if no backward pass needs them. All ops are stateless, so that
+    a graph can prune them. The weights are the inputs of `op` from `first` on.
+
+    `rows_of` returns the rows `[N, D]` of a feature's ids; those of padding and
+    of ids beyond max_length do not matter.
     """
-    with tf.GradientTape() as tape:
-        tape.watch([x for x in op.inputs if x.dtype.is_floating])
-        results = [
-            _feature_weights_gradient(
-                feature, find, inputs["gradients"][feature.place]
+    if not wants_weights(op, first, len(inputs["weights"])):
+        return
+    with embedding_ops.beside(op.outputs[0]):
+        for feature in features_of(attrs, inputs):
+            if feature.weights is None:
+                continue
+            bags = feature.bags()
+            gradient = tf.convert_to_tensor(gradients[feature.place])
+            rows = rows_of(feature, gradient)
+            dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
+            gradient = tf.reshape(
+                tf.cast(gradient, dtype), [-1, tf.shape(rows)[1]]
             )
-            for feature in features_of(attrs, inputs)
-            if feature.weights is not None
-        ]
-    return tape.gradient(results, list(op.inputs), output_gradients=grads)
+            along = tf.reduce_sum(
+                tf.gather(gradient, bags[1]) * tf.cast(rows, dtype), axis=1
+            )
+            result[first] = weights_gradient(feature, along, bags)
+            first += 1
 
 
 def bags_of(
@@ -380,27 +374,6 @@ def bags_of(
     return tf.size(lengths), bags, left
 
 
-def _feature_weights_gradient(
-    feature: FeatureOfOp,
-    find: Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor],
-    grad: tf.Tensor,
-) -> tf.Tensor:
-    bags = feature.bags()
-    _, bag_of_id, left = bags
-    table_ids = tf.reshape(feature.ids, [-1])
-    if feature.attrs["salted"]:
-        table_ids = id_hash.mixed(
-            tf.bitwise.bitwise_xor(table_ids, feature.attrs["salts"])
-        )
-    rows = find(feature.place, table_ids, left)
-    dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
-    grad = tf.reshape(tf.cast(grad, dtype), [-1, tf.shape(rows)[1]])
-    along = tf.reduce_sum(
-        tf.gather(grad, bag_of_id) * tf.cast(rows, dtype), axis=1
-    )
-    return weights_gradient(feature, along, bags)
-
-
 def weights_gradient(
     feature: FeatureOfOp,
     along: tf.Tensor,
@@ -417,9 +390,11 @@ def weights_gradient(
     if attrs["use_padding"]:
         ids = tf.reshape(feature.ids, [-1])
         counted &= tf.not_equal(ids, attrs["padding_ids"])
-    counted = tf.cast(counted, along.dtype)
-    factors = tf.cast(tf.reshape(weights, [-1]), along.dtype)
-    used = factors * counted
+    # Rows and weights that do not count may be infinite.
+    zero = tf.zeros([], along.dtype)
+    along = tf.where(counted, along, zero)
+    used = tf.cast(tf.reshape(weights, [-1]), along.dtype)
+    used = tf.where(counted, used, zero)
 
     def summed(x: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(x, bag_of_id, num_bags)
@@ -439,6 +414,6 @@ def weights_gradient(
         else:  # y = sum(w x) / S, S^2 = sum(w^2): dy/dw = x / S - y w / S^2
             result = tf.math.divide_no_nan(
                 along, tf.sqrt(total)
-            ) - tf.math.divide_no_nan(along_pooled * factors, total)
-    result = tf.cast(result * counted, weights.dtype)
+            ) - tf.math.divide_no_nan(along_pooled * used, total)
+    result = tf.cast(tf.where(counted, result, zero), weights.dtype)
     return tf.reshape(result, tf.shape(weights))

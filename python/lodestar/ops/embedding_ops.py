@@ -181,8 +181,9 @@ def table_gradient(
     return tf.IndexedSlices(values, ids, shape)
 
 
+@tf.RegisterGradient("Lodestar>EmbeddingFindForGradient")
 @tf.RegisterGradient("Lodestar>EmbeddingFind")
-def _find_gradient(op: tf.Operation, grad: tf.Tensor, _: tf.Tensor) -> Grads:
+def _find_gradient(op: tf.Operation, grad: tf.Tensor, *_: tf.Tensor) -> Grads:
     with beside(op.outputs[0]):
         unique = gen_ops.lodestar_embedding_unique(
             tf.reshape(op.inputs[2], [-1]),
@@ -211,7 +212,8 @@ def _rows_gradient(
         values = gen_ops.lodestar_embedding_gradient(
             tf.reshape(grad, [-1, dim]), positions, unique_ids
         )
-    return None, table_gradient(values, unique_ids, dim), None, None
+    of_ids = [None] * (len(op.inputs) - 2)
+    return None, table_gradient(values, unique_ids, dim), *of_ids
 
 
 @tf.RegisterGradient("Lodestar>EmbeddingGradient")

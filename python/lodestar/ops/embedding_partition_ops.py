@@ -6,6 +6,7 @@ order of the ids (`assemble`), and pools the rows (`pool_features`).
 `embedding_collection_ops.collection_lookup` does the same for a local table.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -233,50 +234,46 @@ def _pool_gradient(
         inputs,
         {**inputs, "winners": list(op.outputs[features:])},
     )
-    weighted = len(inputs["weights"])
-    first = 4 * tables + features + len(inputs["row_splits"])
-    if collection_ops.wants_weights(op, first, weighted):
-        with embedding_ops.beside(op.outputs[0]):
-            result[first : first + weighted] = (
-                gen_ops.lodestar_embedding_collection_pool_weights_gradient(
-                    **inputs, gradients=gradients, **attrs
-                )
-            )
-    return result
+    positions = functools.cache(lambda: _positions_of_features(attrs, inputs))
 
-
-@tf.RegisterGradient("Lodestar>EmbeddingCollectionPoolWeightsGradient")
-def _weights_gradient_gradient(
-    op: tf.Operation, *grads: tf.Tensor
-) -> list[tf.Tensor | tf.IndexedSlices | None]:
-    attrs = collection_ops.feature_attrs(op)
-    tables = op.get_attr("T")
-    inputs = collection_ops.named_inputs(
-        op, attrs, *_TABLES_INPUTS, gradients=True
-    )
-    positions = _positions_of_features(attrs, inputs)
-
-    def find(f: int, _: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+    def rows_of(feature: collection_ops.FeatureOfOp, _: tf.Tensor) -> tf.Tensor:
+        table = feature.attrs["tables"]
+        rows = _of_hook(
+            *(inputs[name][table] for name in ("hooks", "rows", "unique_ids"))
+        )
+        *_, left = feature.bags()
         # Zeros first, for padding and ids beyond max_length.
-        rows = inputs["rows"][attrs["tables"][f]]
         rows = tf.pad(rows, [[1, 0], [0, 0]])
         places = tf.scatter_nd(
-            tf.where(left), positions[f] + 1, tf.shape(left, tf.int64)
+            tf.where(left),
+            positions()[feature.place] + 1,
+            tf.shape(left, tf.int64),
         )
         return tf.gather(rows, places)
 
-    result = collection_ops.weights_gradient_gradient(
-        op, attrs, inputs, grads, find
+    collection_ops.put_weight_gradients(
+        op,
+        result,
+        4 * tables + features + len(inputs["row_splits"]),
+        attrs,
+        inputs,
+        gradients,
+        rows_of,
     )
-    for t in range(tables):
-        rows_gradient, result[tables + t] = result[tables + t], None
-        if rows_gradient is not None:
-            result[t] = embedding_ops.table_gradient(
-                tf.convert_to_tensor(rows_gradient),
-                inputs["unique_ids"][t],
-                inputs["hooks"][t].shape[1],
-            )
     return result
+
+
+@tf.custom_gradient
+def _of_hook(hook: tf.Tensor, rows: tf.Tensor, unique_ids: tf.Tensor) -> Any:
+    """Returns `rows`, with a gradient for the hook instead of the rows."""
+
+    def gradient(grad: tf.Tensor) -> tuple[Any, None, None]:
+        of_hook = embedding_ops.table_gradient(
+            tf.convert_to_tensor(grad), unique_ids, hook.shape[1]
+        )
+        return of_hook, None, None
+
+    return tf.identity(rows), gradient
 
 
 def _positions_of_features(

@@ -418,59 +418,6 @@ TEST_P(EmbeddingCollectionTest, SumsGradientsOverTheFeaturesOfATable) {
   }
 }
 
-TEST_P(EmbeddingCollectionTest, WeightGradientsEqualDifferences) {
-  Stores stores;
-  Together known(features_, batches_, Ids::kByTable, nullptr);
-  known.Deduplicate();
-  known.Lookup(stores.pointers, true, true);
-  std::vector<CollectionBatch::Table> tables(kNumTables);
-  for (int t = 0; t < kNumTables; ++t) {
-    tables[t].reads.store = stores.pointers[t];
-  }
-  std::vector<std::vector<float>> gradients;
-  std::vector<const void*> gradient_data;
-  std::vector<std::vector<float>> weight_gradients;
-  std::vector<float*> outputs;
-  for (size_t f = 0; f < features_.size(); ++f) {
-    gradients.emplace_back(known.rows[f].size());
-    for (size_t i = 0; i < gradients[f].size(); ++i) {
-      gradients[f][i] = 1.0f - 0.5f * (i % 5);
-    }
-    weight_gradients.emplace_back(batches_[f].weights.size(), -7.0f);
-  }
-  for (size_t f = 0; f < features_.size(); ++f) {
-    gradient_data.push_back(gradients[f].data());
-    outputs.push_back(TakesWeights(features_[f]) ? weight_gradients[f].data()
-                                                 : nullptr);
-  }
-  const ParallelFor threads = Threads();
-  Together reader(features_, batches_, Ids::kRead, &threads);
-  reader.batch.WeightGradients(tables, gradient_data, outputs, &threads);
-  const auto loss = [&](size_t f, size_t i, float step) {
-    std::vector<Batch> changed = batches_;
-    changed[f].weights[i] += step;
-    Together lookup(features_, changed, Ids::kRead, nullptr);
-    lookup.Lookup(stores.pointers, false, false);
-    double sum = 0;
-    for (size_t k = 0; k < gradients[f].size(); ++k) {
-      sum += gradients[f][k] * lookup.rows[f][k];
-    }
-    return sum;
-  };
-  constexpr float kStep = 1.0f / 64;
-  for (size_t f = 0; f < features_.size(); ++f) {
-    const size_t count = std::min<size_t>(batches_[f].weights.size(), 20);
-    for (size_t i = 0; i < count; ++i) {
-      const double slope =
-          (loss(f, i, kStep) - loss(f, i, -kStep)) / (2 * kStep);
-      // Weights that sum to 0 give a zero row without a slope.
-      if (std::abs(slope) > 8) continue;
-      EXPECT_NEAR(weight_gradients[f][i], slope, 0.02 + 0.02 * std::abs(slope))
-          << features_[f].name << " " << i;
-    }
-  }
-}
-
 TEST_P(EmbeddingCollectionTest, FetchedRowsEqualThoseOfAStore) {
   Stores stores;
   Together near(features_, batches_, Ids::kByTable, nullptr);
@@ -503,30 +450,6 @@ TEST_P(EmbeddingCollectionTest, FetchedRowsEqualThoseOfAStore) {
   far.Lookup(tables);
   EXPECT_EQ(far.rows, near.rows);
   EXPECT_EQ(far.winners, near.winners);
-
-  std::vector<CollectionBatch::Table> near_tables(kNumTables);
-  for (int t = 0; t < kNumTables; ++t) {
-    near_tables[t].reads.store = stores.pointers[t];
-  }
-  const auto weight_gradients =
-      [&](const Together& together,
-          const std::vector<CollectionBatch::Table>& tables) {
-        std::vector<const void*> gradients;
-        std::vector<std::vector<float>> weight_gradients;
-        std::vector<float*> outputs;
-        for (size_t f = 0; f < features_.size(); ++f) {
-          gradients.push_back(near.rows[f].data());  // any numbers
-          weight_gradients.emplace_back(batches_[f].weights.size(), -7.0f);
-        }
-        for (size_t f = 0; f < features_.size(); ++f) {
-          outputs.push_back(TakesWeights(features_[f])
-                                ? weight_gradients[f].data()
-                                : nullptr);
-        }
-        together.batch.WeightGradients(tables, gradients, outputs, &threads);
-        return weight_gradients;
-      };
-  EXPECT_EQ(weight_gradients(far, tables), weight_gradients(near, near_tables));
 }
 
 TEST_P(EmbeddingCollectionTest, CountsByFeature) {

@@ -71,35 +71,6 @@ TEST_P(RowRoomTest, WideRowsArePooledOnSmallStacks) {
   }
 }
 
-TEST_P(RowRoomTest, WeightsOfWideRowsGetGradientsOnSmallStacks) {
-  for (const int dim : kDims) {
-    const auto store = MakeStore(dim);
-    CollectionFeature feature;
-    feature.combiner = Combiner::kSum;
-    const std::vector<CollectionFeature> features = {feature};
-    const std::vector<FeatureTensors> tensors = {{ids_, splits_, weights_}};
-    CollectionBatch::Table table;
-    table.reads.store = store.get();
-    std::vector<float> weight_gradients(ids_.size());
-    OnSmallStack([&] {
-      CollectionBatch batch;
-      ASSERT_TRUE(
-          batch.Init(features, tensors, 1, CollectionBatch::Ids::kRead, nullptr)
-              .ok());
-      VisitRowType(GetParam(), [&](auto zero) {
-        using T = decltype(zero);
-        const std::vector<T> ones(2 * dim,
-                                  RoundTo<T>(static_cast<ComputeOf<T>>(1)));
-        batch.WeightGradients({table}, {ones.data()}, {weight_gradients.data()},
-                              nullptr);
-      });
-    });
-    for (size_t i = 0; i < ids_.size(); ++i) {
-      EXPECT_EQ(weight_gradients[i], static_cast<float>((i + 1) * dim));
-    }
-  }
-}
-
 // A lookup that has created rows must not fail any more.
 TEST_P(RowRoomTest, WideRowsArePooledOutOfMemory) {
   const int dim = kDims[2];

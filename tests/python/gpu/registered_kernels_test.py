@@ -17,6 +17,7 @@ import lodestar  # noqa: E402
 OPS = [
     "Variable",
     "Find",
+    "FindForGradient",
     "FindOrInsert",
     "FindOrInsertUnique",
     "Unique",
@@ -46,8 +47,6 @@ OPS = [
     "CollectionLookup",
     "CollectionGradient",
     "CollectionPool",
-    "CollectionPoolWeightsGradient",
-    "CollectionWeightsGradient",
     "CollectionCounters",
     "CollectionStats",
     "PartitionRows",

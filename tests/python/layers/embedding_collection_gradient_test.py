@@ -306,7 +306,7 @@ def test_weights_gradient_is_not_computed_unless_wanted():
         op.type for op in step.get_concrete_function().graph.get_operations()
     }
     assert "Lodestar>EmbeddingCollectionGradient" in ops
-    assert "Lodestar>EmbeddingCollectionWeightsGradient" not in ops
+    assert "Lodestar>EmbeddingFindForGradient" not in ops
 
 
 ATTRS = {

@@ -67,9 +67,6 @@ def usual_arguments(name, tables):
     }
     if name == "EmbeddingCollectionLookup":
         return {**batch, **lookup}
-    if name == "EmbeddingCollectionWeightsGradient":
-        hooks = [tf.zeros([0, DIM])] * 2
-        return {**batch, **missing, **gradients, "hooks": hooks}
     if name == "EmbeddingCollectionUnique":
         return {**batch, "T": 2}
     if name == PARTITION:
@@ -100,8 +97,6 @@ def usual_arguments(name, tables):
         resident = [tf.ones([len(x)], tf.bool) for x in looked_up.unique_ids]
         extra = {"counters": counters, "resident": resident}
         return {**batch, **unique, **extra}
-    if name == "EmbeddingCollectionPoolWeightsGradient":
-        return {**batch, **unique, **fetched, **gradients}
     return {
         **batch,
         **gradients,
@@ -115,7 +110,6 @@ def usual_arguments(name, tables):
 
 LOOKUP, GRADIENT = "EmbeddingCollectionLookup", "EmbeddingCollectionGradient"
 UNIQUE, POOL = "EmbeddingCollectionUnique", "EmbeddingCollectionPool"
-POOL_GRADIENT = "EmbeddingCollectionPoolWeightsGradient"
 COUNT = "EmbeddingCollectionCount"
 PARTITION = "EmbeddingCollectionPartitionBags"
 OPS = [
@@ -124,9 +118,7 @@ OPS = [
     "EmbeddingCollectionLookup",
     "EmbeddingCollectionGradient",
     "EmbeddingCollectionPool",
-    "EmbeddingCollectionPoolWeightsGradient",
     "EmbeddingCollectionUnique",
-    "EmbeddingCollectionWeightsGradient",
 ]
 
 
@@ -387,7 +379,6 @@ CASES = {
     COUNT: [*BAGS, *POSITIONS, *RESIDENT],
     GRADIENT: [*BAGS, *POSITIONS, *SUMS],
     POOL: [*BAGS, *POSITIONS, *FETCHED, *POOLED],
-    POOL_GRADIENT: [*BAGS, *POSITIONS, *FETCHED, *SUMS[1:]],
 }
 
 

@@ -169,15 +169,6 @@ class CollectionBatch {
                        const std::vector<Span<int64_t>>& places,
                        const ParallelFor* parallel) const;
 
-  // Computes weight_gradients[f], one value per id of tensors[f], from
-  // gradients[f], of the table's type. Skips features whose entry is null.
-  // Reads the positions of tables whose rows were fetched. Requires: not
-  // Ids::kCount.
-  void WeightGradients(const std::vector<Table>& tables,
-                       const std::vector<const void*>& gradients,
-                       const std::vector<float*>& weight_gradients,
-                       const ParallelFor* parallel) const;
-
  private:
   // The batch of a feature, with table keys.
   struct Part {
@@ -222,10 +213,6 @@ class CollectionBatch {
                const std::vector<const void*>& gradients,
                const std::vector<const int64_t*>& winners,
                const ComputeOf<T>* factors, const Sums& table) const;
-  // read(begin, count, rows) copies the rows of ids [begin, begin + count).
-  template <typename T, typename Read>
-  void WeightGradientsOf(const Task& task, int dim, const T* gradients,
-                         float* weight_gradients, const Read& read) const;
   // The positions of the ids of a feature.
   template <typename AnyTable>
   static Span<const int64_t> PositionsOf(const Part& part,

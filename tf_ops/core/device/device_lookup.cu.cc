@@ -264,62 +264,6 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-template <typename T>
-__device__ T SumOverWarp(T x) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    x += __shfl_sync(kWholeWarp, x, (threadIdx.x % kWarp) ^ step);
-  }
-  return x;
-}
-
-// One warp per bag. With y = sum(w x) / S and g = dL/dy, dL/dw is g x for sum,
-// (g x - g y) / S for mean, and (g x - g y w / S) / S for sqrtn.
-template <typename T>
-__global__ void WeightGradientsKernel(const __grid_constant__ PoolCall call,
-                                      const T* gradients,
-                                      float* weight_gradients) {
-  using C = ComputeOf<T>;
-  const int64_t b = ThreadNumber() / kWarp;
-  if (b >= call.bags.size) return;
-  const int lane = threadIdx.x % kWarp;
-  const int64_t begin = call.Offset(b);
-  const int64_t end = call.Offset(b + 1);
-  C total = 0;
-  C along_sum = 0;  // g sum(w x)
-#pragma unroll 1    // unrolled code is three times as large
-  for (int64_t i = begin; i < end; ++i) {
-    const uint64_t source = call.sources[i];
-    C along = 0;
-#pragma unroll 1
-    for (int64_t c = lane; c < call.dim; c += kWarp) {
-      const Pack<T, 1> x =
-          call.template Read<T, 1>(source, call.find.ids.data[i], c);
-      along += ToCompute(gradients[b * call.dim + c]) * ToCompute(x.at[0]);
-    }
-    along = SumOverWarp(along);
-    if (lane == 0) weight_gradients[i] = static_cast<float>(along);
-    if (source == kFromZeros) continue;
-    const C weight = call.Weight(i);
-    total += call.Total(weight);
-    along_sum += weight * along;
-  }
-  const C divisor = call.Divisor(total);
-  const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
-  const C along_pooled = along_sum * inverse;
-  __syncwarp();
-#pragma unroll 1
-  for (int64_t i = begin + lane; i < end; i += kWarp) {
-    C along = weight_gradients[i];
-    if (call.bags.combiner == Combiner::kMean) along -= along_pooled;
-    if (call.bags.combiner == Combiner::kSqrtn) {
-      along -= along_pooled * call.Weight(i) * inverse;
-    }
-    weight_gradients[i] = call.sources[i] == kFromZeros
-                              ? 0.0f
-                              : static_cast<float>(along * inverse);
-  }
-}
-
 void SetBags(const DeviceStore::Bags& bags, const uint64_t* sources,
              int64_t dim, PoolCall* call) {
   call->sources = sources;
@@ -346,18 +290,6 @@ Status LaunchPool(const DeviceStream& on, RowType type, PoolCall call,
                             "pooling");
         },
         pooled, fetched_rows, call.default_row);
-  });
-}
-
-Status LaunchWeightGradients(const DeviceStream& on, RowType type,
-                             const PoolCall& call, const void* gradients,
-                             float* weight_gradients) {
-  return VisitRowType(type, [&](auto zero) {
-    using T = decltype(zero);
-    return CudaStatus(
-        Launch(WeightGradientsKernel<T>, call.bags.size * kWarp, on.stream,
-               call, static_cast<const T*>(gradients), weight_gradients),
-        "gradients of weights");
   });
 }
 
@@ -405,18 +337,6 @@ Status DeviceStore::Pool(const DeviceStream& on, const FetchedDeviceRows& from,
   return LaunchPool(on, from.type, call, from.rows, pooled, winners);
 }
 
-Status DeviceStore::WeightGradients(const DeviceStream& on,
-                                    const FetchedDeviceRows& from,
-                                    const Ids& ids, const Bags& bags,
-                                    const void* gradients,
-                                    float* weight_gradients) {
-  DeviceArray<uint64_t> sources;
-  PoolCall call = {};
-  LODESTAR_RETURN_IF_ERROR(LocateFetched(on, from, ids, bags, &sources, &call));
-  return LaunchWeightGradients(on, from.type, call, gradients,
-                               weight_gradients);
-}
-
 FindCall DeviceStore::find_call(const Ids& ids, const int64_t* padding_id,
                                 const Missing& missing) const {
   FindCall call = {};
@@ -448,7 +368,7 @@ Status DeviceStore::FindLocked(const DeviceStream& on, FindCall call,
 
 Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                              const Missing& missing, void* rows, bool* found,
-                             const Execution& execution) const {
+                             const Execution& execution, bool counts) const {
   const DeviceStream& on = execution.stream();
   MutexLock lock(&mutex_);
   StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
@@ -456,6 +376,7 @@ Status DeviceStore::FindRows(Span<const int64_t> ids, const int64_t* padding_id,
   FindCall call =
       find_call({ids.data(), ids.size(), nullptr}, padding_id, missing);
   call.found = found;
+  call.counts = counts;
   LODESTAR_RETURN_IF_ERROR(FindLocked(on, call, rows));
   return turn.End();
 }
@@ -503,10 +424,8 @@ Status DeviceStore::CopyVictims(const DeviceStream& on, const Ids& victims,
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,
                                  const Bags& bags, const Missing& missing,
-                                 bool counts, uint64_t* sources,
-                                 PoolCall* call) const {
+                                 uint64_t* sources, PoolCall* call) const {
   call->find = find_call(ids, bags.padding_id, missing);
-  call->find.counts = counts;
   call->find.positions = bags.positions;
   call->find.refs = bags.refs;
   SetBags(bags, sources, dim(), call);
@@ -529,27 +448,9 @@ Status DeviceStore::Pool(const DeviceStream& on, const Ids& ids,
   LODESTAR_RETURN_IF_ERROR(turn.begun());
   PoolCall call = {};
   LODESTAR_RETURN_IF_ERROR(
-      LocateLocked(on, ids, bags, missing, true, sources, &call));
+      LocateLocked(on, ids, bags, missing, sources, &call));
   LODESTAR_RETURN_IF_ERROR(
       LaunchPool(on, type(), call, nullptr, pooled, winners));
-  return turn.End();
-}
-
-Status DeviceStore::WeightGradients(const DeviceStream& on, const Ids& ids,
-                                    const Bags& bags, const Missing& missing,
-                                    const void* gradients,
-                                    float* weight_gradients) {
-  DeviceArray<uint64_t> sources;
-  LODESTAR_RETURN_IF_ERROR(
-      sources.Allocate(on.memory, ids.size, "the rows of bags"));
-  MutexLock lock(&mutex_);
-  StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
-  LODESTAR_RETURN_IF_ERROR(turn.begun());
-  PoolCall call = {};
-  LODESTAR_RETURN_IF_ERROR(
-      LocateLocked(on, ids, bags, missing, false, sources.data(), &call));
-  LODESTAR_RETURN_IF_ERROR(
-      LaunchWeightGradients(on, type(), call, gradients, weight_gradients));
   return turn.End();
 }
 

@@ -121,7 +121,7 @@ class DeviceStore final : public Table {
 
   Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                   const Missing& missing, void* rows, bool* found,
-                  const Execution& on) const override;
+                  const Execution& on, bool counts = true) const override;
 
   Status Lookup(const TableLookup& lookup, const Execution& on) override;
   Status LookupUnique(const UniqueLookup& lookup, const Execution& on) override;
@@ -196,11 +196,6 @@ class DeviceStore final : public Table {
   // of the largest element, or -1 for none. Splits are clamped to the batch.
   Status Pool(const DeviceStream& on, const Ids& ids, const Bags& bags,
               const Missing& missing, void* pooled, int64_t* winners = nullptr);
-  // Computes weight_gradients [N] from gradients [B, D] of the table's type,
-  // for sum, mean and sqrtn. Does not count reads.
-  Status WeightGradients(const DeviceStream& on, const Ids& ids,
-                         const Bags& bags, const Missing& missing,
-                         const void* gradients, float* weight_gradients);
   // The same for fetched rows: ids[i] has row positions[i], which must not be
   // null; positions outside of [0, size) are padding.
   static Status ReadRows(const DeviceStream& on, const FetchedDeviceRows& from,
@@ -208,10 +203,6 @@ class DeviceStore final : public Table {
   static Status Pool(const DeviceStream& on, const FetchedDeviceRows& from,
                      const Ids& ids, const Bags& bags, void* pooled,
                      int64_t* winners = nullptr);
-  static Status WeightGradients(const DeviceStream& on,
-                                const FetchedDeviceRows& from, const Ids& ids,
-                                const Bags& bags, const void* gradients,
-                                float* weight_gradients);
 
   Status Update(Span<const TableUpdate> updates, const Execution& on,
                 int64_t* failed) override LODESTAR_NO_THREAD_SAFETY_ANALYSIS;
@@ -493,7 +484,7 @@ class DeviceStore final : public Table {
       LODESTAR_REQUIRES(mutex_);
   // Finds the rows of bags and stores their places in *call.
   Status LocateLocked(const DeviceStream& on, const Ids& ids, const Bags& bags,
-                      const Missing& missing, bool counts, uint64_t* sources,
+                      const Missing& missing, uint64_t* sources,
                       PoolCall* call) const LODESTAR_REQUIRES(mutex_);
   // Allocates what RemoveLocked needs to remove up to `count` rows. The table
   // must stay locked in between.

@@ -73,8 +73,10 @@ class EmbeddingStore final : public Table {
   }
   Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                   const Missing& missing, void* rows, bool* found,
-                  const Execution& on) const override {
-    CountReads(Find(ids, padding_id, missing, rows, found, on.parallel()));
+                  const Execution& on, bool counts = true) const override {
+    const ReadCounts reads =
+        Find(ids, padding_id, missing, rows, found, on.parallel());
+    if (counts) CountReads(reads);
     return Status();
   }
 

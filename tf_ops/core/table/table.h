@@ -269,10 +269,10 @@ class Table {
   virtual Status ReadSize(int64_t* rows, const Execution& on) const = 0;
   // Reads the rows of `ids` into `rows` ([N, D]; ids may repeat), and whether
   // each was found into `found` unless it is null. Ids equal to *padding_id, in
-  // host memory, read zeros. Counts the reads.
+  // host memory, read zeros. If `counts`, counts the reads.
   virtual Status FindRows(Span<const int64_t> ids, const int64_t* padding_id,
                           const Missing& missing, void* rows, bool* found,
-                          const Execution& on) const = 0;
+                          const Execution& on, bool counts = true) const = 0;
   // Looks up ids and creates rows for new ones, according to `options`. Counts
   // the batch, an occurrence of each unique id, and the events.
   virtual Status Lookup(const TableLookup& lookup, const Execution& on) = 0;

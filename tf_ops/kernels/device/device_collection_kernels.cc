@@ -153,45 +153,6 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
   return absl::OkStatus();
 }
 
-// Outputs weight_gradients, in host memory. compute(f, gradients,
-// weight_gradients) queues the computation for feature f. Waits.
-template <typename Compute>
-absl::Status ComputeWeightGradients(OpKernelContext* ctx,
-                                    const CollectionSpec& spec,
-                                    const DeviceStream& on,
-                                    const std::vector<int>& dims,
-                                    SentBatch* sent, const Compute& compute) {
-  constexpr const char* kFor = "gradients of weights";
-  std::vector<const void*> gradients;
-  LODESTAR_TRY(sent->inputs().ReadGradients(ctx, dims, &gradients));
-  std::vector<float*> outputs;
-  LODESTAR_TRY(sent->inputs().AllocateWeightGradients(ctx, &outputs));
-  for (int f = 0; f < spec.num_features(); ++f) {
-    if (outputs[f] == nullptr) continue;
-    const FeatureTensors& tensors = sent->inputs().tensors()[f];
-    std::fill_n(outputs[f], tensors.ids.size(), 0.0f);
-    const Bags& bags = sent->host().bags(f);
-    const int64_t count = bags.weights.size();
-    if (count == 0) continue;
-    DeviceArray<float> on_device;
-    LODESTAR_TRY(on_device.Allocate(on.memory, count, kFor));
-    LODESTAR_TRY(compute(f, gradients[f], on_device.data()));
-    std::vector<float> left(count);
-    LODESTAR_TRY(CudaStatus(
-        cudaMemcpyAsync(left.data(), on_device.data(), on_device.bytes(),
-                        cudaMemcpyDeviceToHost, on.stream),
-        kFor));
-    LODESTAR_TRY(CudaStatus(cudaStreamSynchronize(on.stream), kFor));
-    // Ids removed by max_length have no gradient.
-    for (int64_t b = 0; b < bags.size(); ++b) {
-      const int64_t first = bags.row_splits[b];
-      std::copy_n(left.data() + first, bags.row_splits[b + 1] - first,
-                  outputs[f] + tensors.row_splits[b]);
-    }
-  }
-  return absl::OkStatus();
-}
-
 class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
  public:
   using DeviceCollectionKernel::DeviceCollectionKernel;
@@ -304,29 +265,6 @@ class EmbeddingCollectionGradientOnGpuOp : public DeviceCollectionKernel {
   }
 };
 
-class EmbeddingCollectionWeightsGradientOnGpuOp
-    : public DeviceCollectionKernel {
- public:
-  using DeviceCollectionKernel::DeviceCollectionKernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    DeviceStores stores;
-    LODESTAR_TRY(stores.Init(ctx, spec_));
-    const KernelStream stream(ctx);
-    SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
-                           CollectionBatch::Ids::kRead));
-    return ComputeWeightGradients(
-        ctx, spec_, stream.on(), stores.dims(), &sent,
-        [&](int f, const void* gradients, float* weight_gradients) {
-          const int table = spec_.table(f);
-          return sent.device().WeightGradients(f, stores.store(table),
-                                               stores.missing(table), gradients,
-                                               weight_gradients);
-        });
-  }
-};
-
 // The rows of the unique ids of all tables, fetched from other devices.
 class FetchedTables {
  public:
@@ -385,28 +323,6 @@ class EmbeddingCollectionPoolOnGpuOp : public DeviceCollectionKernel {
   }
 };
 
-class EmbeddingCollectionPoolWeightsGradientOnGpuOp
-    : public DeviceCollectionKernel {
- public:
-  using DeviceCollectionKernel::DeviceCollectionKernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    FetchedTables tables;
-    LODESTAR_TRY(tables.Init(ctx));
-    const KernelStream stream(ctx);
-    SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
-                           CollectionBatch::Ids::kRead));
-    LODESTAR_TRY(tables.Check(sent.host()));
-    return ComputeWeightGradients(
-        ctx, spec_, stream.on(), tables.dims(), &sent,
-        [&](int f, const void* gradients, float* weight_gradients) {
-          return sent.device().WeightGradients(f, tables.Of(spec_.table(f)),
-                                               gradients, weight_gradients);
-        });
-  }
-};
-
 #define LODESTAR_BATCH_ON_HOST \
   .HostMemory("ids").HostMemory("row_splits").HostMemory("weights")
 
@@ -417,17 +333,9 @@ LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionLookup,
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionGradient,
                          EmbeddingCollectionGradientOnGpuOp,
                          LODESTAR_BATCH_ON_HOST);
-LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionWeightsGradient,
-                         EmbeddingCollectionWeightsGradientOnGpuOp,
-                         .HostMemory("handles").HostMemory("weight_gradients")
-                             LODESTAR_BATCH_ON_HOST);
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionPool,
                          EmbeddingCollectionPoolOnGpuOp,
                          LODESTAR_BATCH_ON_HOST);
-LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionPoolWeightsGradient,
-                         EmbeddingCollectionPoolWeightsGradientOnGpuOp,
-                         .HostMemory("weight_gradients")
-                             LODESTAR_BATCH_ON_HOST);
 LODESTAR_REGISTER_ON_GPU(EmbeddingCollectionCounters,
                          CollectionCountersKernel<DeviceCollectionCounters>,
                          .HostMemory("handle"));

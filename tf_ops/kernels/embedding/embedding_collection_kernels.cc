@@ -295,17 +295,6 @@ class EmbeddingCollectionGradientOp : public CollectionKernel {
   }
 };
 
-class EmbeddingCollectionWeightsGradientOp : public CollectionKernel {
- public:
-  using CollectionKernel::CollectionKernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    CollectionTables tables;
-    LODESTAR_TRY(tables.Init(ctx, spec_));
-    return OutputWeightGradients(ctx, spec_, tables.tables());
-  }
-};
-
 using EmbeddingCollectionCountersOp =
     CollectionCountersKernel<CollectionCounters>;
 using EmbeddingCollectionStatsOp = CollectionStatsKernel<CollectionCounters>;
@@ -314,7 +303,6 @@ LODESTAR_REGISTER(EmbeddingCollectionLookup);
 LODESTAR_REGISTER(EmbeddingCollectionUnique);
 LODESTAR_REGISTER(EmbeddingCollectionPartitionBags);
 LODESTAR_REGISTER(EmbeddingCollectionGradient);
-LODESTAR_REGISTER(EmbeddingCollectionWeightsGradient);
 LODESTAR_REGISTER(EmbeddingCollectionCounters);
 LODESTAR_REGISTER(EmbeddingCollectionStats);
 

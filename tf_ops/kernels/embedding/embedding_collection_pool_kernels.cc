@@ -36,17 +36,6 @@ class EmbeddingCollectionPoolOp : public CollectionKernel {
   }
 };
 
-class EmbeddingCollectionPoolWeightsGradientOp : public CollectionKernel {
- public:
-  using CollectionKernel::CollectionKernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    Tables tables;
-    LODESTAR_TRY(ReadFetchedTables(ctx, &tables));
-    return OutputWeightGradients(ctx, spec_, tables);
-  }
-};
-
 class EmbeddingCollectionCountOp : public CollectionKernel {
  public:
   using CollectionKernel::CollectionKernel;
@@ -83,7 +72,6 @@ class EmbeddingCollectionCountOp : public CollectionKernel {
 
 LODESTAR_REGISTER(EmbeddingCollectionCount);
 LODESTAR_REGISTER(EmbeddingCollectionPool);
-LODESTAR_REGISTER(EmbeddingCollectionPoolWeightsGradient);
 
 }  // namespace
 }  // namespace lodestar

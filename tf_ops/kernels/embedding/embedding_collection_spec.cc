@@ -321,24 +321,6 @@ absl::Status CollectionInputs::AllocateRowsAndWinners(
   return absl::OkStatus();
 }
 
-absl::Status CollectionInputs::AllocateWeightGradients(
-    OpKernelContext* ctx, std::vector<float*>* gradients) const {
-  OpInputList weights;
-  OpOutputList outputs;
-  LODESTAR_TRY(ctx->input_list("weights", &weights));
-  LODESTAR_TRY(ctx->output_list("weight_gradients", &outputs));
-  int next = 0;
-  for (int f = 0; f < spec_->num_features(); ++f) {
-    gradients->push_back(nullptr);
-    if (!spec_->weighted[f]) continue;
-    Tensor* output = nullptr;
-    LODESTAR_TRY(outputs.allocate(next, weights[next].shape(), &output));
-    ++next;
-    gradients->back() = output->flat<float>().data();
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ReadVectors(OpKernelContext* ctx, const char* name,
                          OpInputList* list) {
   LODESTAR_TRY(ctx->input_list(name, list));
@@ -424,24 +406,6 @@ std::vector<int> DimsOf(const std::vector<CollectionBatch::Table>& tables) {
     dims.push_back(table.dim());
   }
   return dims;
-}
-
-absl::Status OutputWeightGradients(
-    OpKernelContext* ctx, const CollectionSpec& spec,
-    const std::vector<CollectionBatch::Table>& tables) {
-  CollectionInputs inputs;
-  LODESTAR_TRY(inputs.Init(ctx, spec));
-  std::vector<const void*> gradients;
-  LODESTAR_TRY(inputs.ReadGradients(ctx, DimsOf(tables), &gradients));
-  const ParallelFor parallel = IntraOpParallelFor(ctx);
-  CollectionBatch batch;
-  LODESTAR_TRY(
-      inputs.MakeBatch(CollectionBatch::Ids::kRead, &parallel, &batch));
-  LODESTAR_TRY(CheckFetched(batch, tables));
-  std::vector<float*> weight_gradients;
-  LODESTAR_TRY(inputs.AllocateWeightGradients(ctx, &weight_gradients));
-  batch.WeightGradients(tables, gradients, weight_gradients, &parallel);
-  return absl::OkStatus();
 }
 
 absl::Status CollectionTables::Init(OpKernelContext* ctx,

@@ -92,9 +92,6 @@ class CollectionInputs {
                                       const std::vector<int>& dims,
                                       std::vector<void*>* rows,
                                       std::vector<int64_t*>* winners) const;
-  // Allocates output weight_gradients; null for features without weights.
-  absl::Status AllocateWeightGradients(OpKernelContext* ctx,
-                                       std::vector<float*>* gradients) const;
 
  private:
   // row_splits and weights may be null.
@@ -139,12 +136,6 @@ absl::Status CheckHooksAndIds(
     OpKernelContext* ctx, const std::vector<CollectionBatch::Table>& tables);
 
 std::vector<int> DimsOf(const std::vector<CollectionBatch::Table>& tables);
-
-// Computes output weight_gradients from inputs gradients, ids, row_splits and
-// weights.
-absl::Status OutputWeightGradients(
-    OpKernelContext* ctx, const CollectionSpec& spec,
-    const std::vector<CollectionBatch::Table>& tables);
 
 // Tables of an op: inputs handles and missing_rows. Keeps their stores alive.
 template <typename Store>

@@ -104,6 +104,7 @@ class EmbeddingVariableOp : public Kernel {
   TablePolicies policies_;
 };
 
+// Also implements EmbeddingFindForGradient, which outputs only rows.
 class EmbeddingFindOp : public TableKernel {
  public:
   explicit EmbeddingFindOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
@@ -120,10 +121,11 @@ class EmbeddingFindOp : public TableKernel {
     char* rows = nullptr;
     LODESTAR_TRY(AllocateRows(ctx, 0, ids.shape(), dim, &rows));
     Tensor* found = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &found));
+    const bool counts = num_outputs() == 2;
+    if (counts) LODESTAR_TRY(ctx->allocate_output(1, ids.shape(), &found));
     return ToTensorFlow(call.table->FindRows(
         FlatSpan<int64_t>(ids), lookup_.padding_id(), missing, rows,
-        found->flat<bool>().data(), call.on));
+        counts ? found->flat<bool>().data() : nullptr, call.on, counts));
   }
 
  private:
@@ -133,6 +135,8 @@ class EmbeddingFindOp : public TableKernel {
 LODESTAR_REGISTER_TABLE(EmbeddingVariable, EmbeddingVariableOp,
                         .HostMemory("handle"));
 LODESTAR_REGISTER_TABLE(EmbeddingFind, EmbeddingFindOp, .HostMemory("handle"));
+LODESTAR_REGISTER_TABLE(EmbeddingFindForGradient, EmbeddingFindOp,
+                        .HostMemory("handle"));
 
 }  // namespace
 }  // namespace lodestar

@@ -12,7 +12,6 @@ struct Counts {
   int tables = 0;
   int features = 0;
   int ragged = 0;
-  int weighted = 0;
 };
 
 absl::Status CheckDtypes(InferenceContext* c, int num_tables,
@@ -33,7 +32,6 @@ absl::Status GetCounts(InferenceContext* c, Counts* counts) {
   TF_RETURN_IF_ERROR(c->GetAttr("T", &counts->tables));
   TF_RETURN_IF_ERROR(c->GetAttr("F", &counts->features));
   TF_RETURN_IF_ERROR(c->GetAttr("R", &counts->ragged));
-  TF_RETURN_IF_ERROR(c->GetAttr("W", &counts->weighted));
   return CheckDtypes(c, counts->tables, counts->features);
 }
 
@@ -142,16 +140,6 @@ absl::Status CollectionGradientShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// The weights are the last inputs.
-absl::Status WeightsGradientShape(InferenceContext* c) {
-  Counts counts;
-  TF_RETURN_IF_ERROR(GetCounts(c, &counts));
-  for (int i = 0; i < counts.weighted; ++i) {
-    c->set_output(i, c->input(c->num_inputs() - counts.weighted + i));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status PartitionBagsShape(InferenceContext* c) {
   int features = 0;
   int parts = 0;
@@ -182,17 +170,9 @@ absl::Status PartitionBagsShape(InferenceContext* c) {
 
 #define LIST_OF_DTYPES "list({float, double, half, bfloat16})"
 
-// The inputs and attributes that ops share. Those of tables, of tables whose
-// rows were fetched, and of a batch of features.
-#define TABLE_INPUTS \
-  "handles: T * resource", "hooks: table_dtypes", "missing_rows: table_dtypes"
-#define FETCHED_INPUTS                                                  \
-  "hooks: table_dtypes", "rows: table_dtypes", "unique_ids: T * int64", \
-      "positions: T * int64"
+// The inputs and attributes of a batch of features.
 #define BATCH_INPUTS \
   "ids: F * int64", "row_splits: R * int64", "weights: W * float"
-#define MISSING_ATTR \
-  "missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1"
 #define FEATURE_ATTRS                                                \
   "T: int >= 1", "F: int >= 1", "R: int >= 0", "W: int >= 0",        \
       "names: list(string) >= 1", "tables: list(int) >= 1",          \
@@ -208,10 +188,13 @@ absl::Status PartitionBagsShape(InferenceContext* c) {
       "feature_dtypes: " LIST_OF_DTYPES " >= 1"
 
 LODESTAR_OP("EmbeddingCollectionLookup")
-    .Inputs(TABLE_INPUTS, BATCH_INPUTS, "counters: C * resource")
+    .Inputs("handles: T * resource", "hooks: table_dtypes",
+            "missing_rows: table_dtypes", BATCH_INPUTS,
+            "counters: C * resource")
     .Outputs("rows: feature_dtypes", "unique_ids: T * int64",
              "positions: T * int64", "winners: M * int64")
-    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "C: int >= 0", MISSING_ATTR,
+    .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0", "C: int >= 0",
+           "missing: list({'zeros', 'initial', 'vector', 'shared'}) >= 1",
            "insert: bool = true", "count: bool = true",
            "admit: {'policy', 'all', 'none'} = 'policy'")
     .Stateful(LookupShape)
@@ -297,7 +280,9 @@ INVALID_ARGUMENT as EmbeddingCollectionLookup.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionPool")
-    .Inputs(FETCHED_INPUTS, BATCH_INPUTS, "default_rows: default_dtypes")
+    .Inputs("hooks: table_dtypes", "rows: table_dtypes",
+            "unique_ids: T * int64", "positions: T * int64", BATCH_INPUTS,
+            "default_rows: default_dtypes")
     .Outputs("pooled: feature_dtypes", "winners: M * int64")
     .Attrs(FEATURE_AND_DTYPE_ATTRS, "M: int >= 0",
            "default_dtypes: " LIST_OF_DTYPES " >= 0")
@@ -317,21 +302,6 @@ pooled: As `rows` of EmbeddingCollectionLookup.
 winners: As for EmbeddingCollectionLookup.
 INVALID_ARGUMENT as EmbeddingCollectionLookup, and if a position is not in [-1,
 U) or a shape does not match.
-)doc");
-
-LODESTAR_OP("EmbeddingCollectionPoolWeightsGradient")
-    .Inputs(FETCHED_INPUTS, "gradients: feature_dtypes", BATCH_INPUTS)
-    .Outputs("weight_gradients: W * float")
-    .Attrs(FEATURE_AND_DTYPE_ATTRS)
-    .Stateless(WeightsGradientShape)
-    .Doc(R"doc(
-Computes the gradient of EmbeddingCollectionPool with respect to its weights.
-
-Has the attributes and inputs of EmbeddingCollectionPool.
-
-hooks: Not read, like unique_ids. Receive the gradients of this op.
-gradients: Per feature, with the shape of its rows.
-weight_gradients: As for EmbeddingCollectionWeightsGradient.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionGradient")
@@ -354,24 +324,6 @@ sums: Per table, [U, D].
 dims: D of each table.
 deduplicated: If false, unique_ids and positions are not read but computed.
 INVALID_ARGUMENT if a position is not in [-1, U) or a shape does not match.
-)doc");
-
-// Reads tables but is not stateful, so that a graph can prune it if the
-// gradient of the weights is not used.
-LODESTAR_OP("EmbeddingCollectionWeightsGradient")
-    .Inputs(TABLE_INPUTS, "gradients: feature_dtypes", BATCH_INPUTS)
-    .Outputs("weight_gradients: W * float")
-    .Attrs(FEATURE_AND_DTYPE_ATTRS, MISSING_ATTR)
-    .Stateless(WeightsGradientShape)
-    .Doc(R"doc(
-Computes the gradient of EmbeddingCollectionLookup for its weights.
-
-Has the attributes and inputs of EmbeddingCollectionLookup.
-
-hooks: Not read. Receive the gradients of this op.
-gradients: Per feature, with the shape of its rows.
-weight_gradients: Per weighted feature, with the shape of its weights; zeros for
-  padding and for ids that max_length drops.
 )doc");
 
 LODESTAR_OP("EmbeddingCollectionCounters")

@@ -90,6 +90,23 @@ found: ids.shape.
 padding_id: Reads zeros and counts as not found, if use_padding.
 )doc");
 
+// Reads a table but is not stateful, so that a graph can prune it if the
+// gradient of the weights is not used.
+LODESTAR_OP("EmbeddingFindForGradient")
+    .Inputs("handle: resource", "hook: dtype", "ids: int64",
+            "missing_row: dtype", "gradient: dtype")
+    .Outputs("rows: dtype")
+    .Attrs(kRowDtype, "missing: {'zeros', 'initial', 'vector', 'shared'}",
+           "use_padding: bool = false", "padding_id: int = 0")
+    .Stateless(Shapes("[], [?, d], [...i] -> [...i, d]"))
+    .Doc(R"doc(
+Reads the rows that the gradient of bag weights needs. Does not count reads.
+
+hook, ids, missing_row, rows, padding_id: As for EmbeddingFind.
+gradient: Not read. Makes the ops of different backward passes differ, so that
+  rows are read again after an update.
+)doc");
+
 LODESTAR_OP("EmbeddingFindOrInsert")
     .Inputs("handle: resource", "hook: dtype", "ids: int64",
             "missing_row: dtype")

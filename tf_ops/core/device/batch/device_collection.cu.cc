@@ -162,14 +162,6 @@ Status DeviceCollection::Lookup(int f, DeviceStore* store,
                          nullptr, on_);
 }
 
-Status DeviceCollection::WeightGradients(int f, DeviceStore* store,
-                                         const Missing& missing,
-                                         const void* gradients,
-                                         float* weight_gradients) const {
-  return store->WeightGradients(on_, IdsOf(parts_[f]), BagsOf(parts_[f]),
-                                missing, gradients, weight_gradients);
-}
-
 Status DeviceCollection::Lookup(int f, const Fetched& from, void* rows,
                                 int64_t* winners) const {
   const Part& part = parts_[f];
@@ -179,15 +171,6 @@ Status DeviceCollection::Lookup(int f, const Fetched& from, void* rows,
                                  rows);
   }
   return DeviceStore::Pool(on_, from.rows, IdsOf(part), bags, rows, winners);
-}
-
-Status DeviceCollection::WeightGradients(int f, const Fetched& from,
-                                         const void* gradients,
-                                         float* weight_gradients) const {
-  const Part& part = parts_[f];
-  return DeviceStore::WeightGradients(on_, from.rows, IdsOf(part),
-                                      BagsOf(part, from), gradients,
-                                      weight_gradients);
 }
 
 Status DeviceCollection::Count(int f, unsigned long long* counts) {

@@ -60,9 +60,6 @@ class DeviceCollection {
   // FindOrInsert, uses the rows that it found; else searches.
   Status Lookup(int f, DeviceStore* store, const Missing& missing, void* rows,
                 int64_t* winners) const;
-  // See DeviceStore. weight_gradients: [N].
-  Status WeightGradients(int f, DeviceStore* store, const Missing& missing,
-                         const void* gradients, float* weight_gradients) const;
   // The same for rows of this table that were fetched from other devices.
   struct Fetched {
     FetchedDeviceRows rows;
@@ -70,8 +67,6 @@ class DeviceCollection {
     const void* default_row = nullptr;   // of the feature; null: none
   };
   Status Lookup(int f, const Fetched& from, void* rows, int64_t* winners) const;
-  Status WeightGradients(int f, const Fetched& from, const void* gradients,
-                         float* weight_gradients) const;
   // Adds the numbers of ids, padding, unique ids and previously resident ids of
   // feature f to `counts`, in device memory. Call after FindOrInsert.
   Status Count(int f, unsigned long long* counts);
