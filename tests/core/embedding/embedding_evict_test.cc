@@ -37,42 +37,6 @@ struct Copies {
   }
 };
 
-TablePolicies MaxAge(int64_t steps, TablePolicies policies = {}) {
-  policies.eviction.max_age = steps;
-  return policies;
-}
-
-TEST(EmbeddingEvictTest, RowsGoInTheStepThatMakesThemTooOld) {
-  for (const TablePolicies& policies : {MaxAge(2), MaxAge(2, MaxRows(100)),
-                                        MaxAge(2, MaxRows(100, Order::kLfu))}) {
-    auto store = MakeStore(policies, 3);
-    for (int step = 0; step < 300; ++step) {
-      Lookup(store.get(), {step, 1000});
-      Lookup(store.get(), {step - 1}, true, /*count=*/false);
-      Advance(store.get(), {step});
-      std::vector<int64_t> wanted = Range(std::max(0, step - 1), step + 1);
-      if (step == 0) wanted = {-1, 0};
-      if (step == 1) wanted = {-1, 0, 1};
-      wanted.push_back(1000);
-      ASSERT_EQ(Export(*store).ids, wanted) << step;
-      ASSERT_EQ(store->size(), static_cast<int64_t>(wanted.size()));
-    }
-    const EmbeddingStats stats = store->Stats();
-    EXPECT_EQ(stats.count(Event::kEvicted), stats.count(Event::kInserts) - 3);
-  }
-}
-
-TEST(EmbeddingEvictTest, PendingIdsGoInTheStepThatMakesThemTooOld) {
-  auto store = MakeStore(MaxAge(3, MinCount(2)));
-  Lookup(store.get(), {1});
-  for (int step = 0; step < 3; ++step) Advance(store.get());
-  Lookup(store.get(), {2});
-  EXPECT_EQ(store->Stats().pending, 2);
-  Advance(store.get());
-  EXPECT_EQ(Export(*store).pending_ids, (std::vector<int64_t>{2}));
-  EXPECT_FALSE(Lookup(store.get(), {1})[0]);  // starts over
-}
-
 TEST(EmbeddingEvictTest, LimitsThatScanActAtMultiplesOfTheirPeriod) {
   TablePolicies policies;
   policies.eviction.min_frequency = 2;
@@ -102,7 +66,8 @@ TEST(EmbeddingEvictTest, LimitsThatScanActAtMultiplesOfTheirPeriod) {
 }
 
 TEST(EmbeddingEvictTest, ATableThatOnlyServesKeepsItsRows) {
-  TablePolicies policies = MaxAge(1);
+  TablePolicies policies;
+  policies.eviction.max_age = 1;
   policies.storage = RowStorage::kFloat16;
   auto store = MakeStore(policies);
   const std::vector<float> row = {1, 2};
@@ -110,31 +75,6 @@ TEST(EmbeddingEvictTest, ATableThatOnlyServesKeepsItsRows) {
   ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
   EXPECT_TRUE(store->SetStep(9).ok());
   EXPECT_EQ(store->size(), 1);
-}
-
-TEST(EmbeddingEvictTest, MinFrequencyEvictsRowsThatWereSeldomSeen) {
-  for (int64_t max_rows : {0, 100}) {
-    for (Order order : {Order::kLru, Order::kLfu}) {
-      TablePolicies policies;
-      policies.eviction.max_rows = max_rows;
-      policies.eviction.order = order;
-      auto store = MakeStore(policies);
-      for (int step = 0; step < 4; ++step) {
-        Lookup(store.get(), Range(step, 4));  // id i is seen in i + 1 steps
-        Advance(store.get());
-      }
-      EvictionPolicy seldom;
-      seldom.min_frequency = 3;
-      int64_t evicted = 0;
-      ASSERT_TRUE(store->Evict(seldom, &evicted, nullptr).ok());
-      EXPECT_EQ(evicted, 2);
-      EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{2, 3}));
-      seldom.min_frequency = 1000;
-      Lookup(store.get(), {3});  // seen in this step
-      ASSERT_TRUE(store->Evict(seldom, &evicted, nullptr).ok());
-      EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{3}));
-    }
-  }
 }
 
 TEST(EmbeddingEvictTest, MinFrequencyAndMaxRowsApplyTogether) {

@@ -24,27 +24,6 @@ namespace {
 
 using Admit = EmbeddingStore::LookupOptions::Admit;
 
-TEST(EmbeddingPoliciesTest, TheNthStepThatSeesAnIdMakesItsRow) {
-  auto store = MakeStore(MinCount(3));
-  for (int step = 0; step < 2; ++step) {
-    // However often it occurs in a step.
-    for (int i = 0; i < 5; ++i) EXPECT_FALSE(Lookup(store.get(), {7})[0]);
-    Advance(store.get(), {7});
-  }
-  EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 2);
-  EXPECT_EQ(store->Stats().pending, 1);
-  Lookup(store.get(), {7}, true, false);  // does not count
-  EXPECT_EQ(store->size(), 0);
-  Lookup(store.get(), {7}, false, true);  // does not create rows
-  EXPECT_EQ(store->size(), 0);
-  EXPECT_TRUE(Lookup(store.get(), {7})[0]);
-  const EmbeddingStats stats = store->Stats();
-  EXPECT_EQ(stats.rows, 1);
-  EXPECT_EQ(stats.pending, 0);
-  EXPECT_EQ(stats.count(Event::kAdmitted), 1);
-  EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{3}));
-}
-
 // Looks up a batch of ids that may repeat.
 void LookupBatch(EmbeddingStore* store, const std::vector<int64_t>& batch,
                  Admit admit = Admit::kByPolicy, bool count = true,
@@ -100,14 +79,6 @@ TEST(EmbeddingPoliciesTest, OccurrencesCountIfTheyAreTheUnit) {
   }
 }
 
-TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceSaturate) {
-  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0x10u), 0xffffffffu);
-  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xfu), 0xffffffffu);
-  EXPECT_EQ(SaturatingAdd(0xfffffff0u, 0xeu), 0xfffffffeu);
-  const std::vector<int64_t> positions = {1, kNoPosition, 0, 1, 1};
-  EXPECT_EQ(CountOccurrences(positions, 3), (std::vector<uint32_t>{1, 3, 0}));
-}
-
 TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto store = MakeStore(policies);
@@ -127,17 +98,6 @@ TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   EXPECT_EQ(open->size(), 0);
   LookupBatch(open.get(), {7}, Admit::kAll);
   EXPECT_EQ(open->size(), 1);
-}
-
-TEST(EmbeddingPoliciesTest, AnAssignedIdIsNoLongerPending) {
-  auto store = MakeStore(MinCount(3));
-  Lookup(store.get(), {7, 8});
-  const std::vector<int64_t> ids = {7};
-  const std::vector<float> row = {1, 2};
-  ASSERT_TRUE(store->InsertOrAssign(ids, row.data(), nullptr).ok());
-  const EmbeddingRows rows = Export(*store);
-  EXPECT_EQ(rows.ids, ids);
-  EXPECT_EQ(rows.pending_ids, (std::vector<int64_t>{8}));
 }
 
 TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
@@ -162,35 +122,6 @@ TEST(EmbeddingPoliciesTest, ASketchIsNeverLateAndSeldomEarly) {
   EXPECT_EQ(Export(*store).sketch.size(), 100000u);
   ASSERT_TRUE(store->Clear({}).ok());
   EXPECT_FALSE(Lookup(store.get(), {5})[0]);
-}
-
-TEST(EmbeddingPoliciesTest, TheSketchDoesNotDependOnShardsThreadsOrOrder) {
-  EmbeddingRows first;
-  for (int64_t shards : {1, 3, 50}) {
-    for (int threads : {1, 8}) {
-      const ParallelFor parallel = Threads(threads);
-      auto store = MakeStore(CountingBloom(2, 9000), shards);  // too small
-      std::mt19937_64 rng(3);
-      for (int step = 0; step < 20; ++step) {
-        std::set<int64_t> seen;
-        for (int i = 0; i < 500; ++i) seen.insert(rng() % 20000);
-        std::vector<int64_t> ids(seen.begin(), seen.end());
-        std::shuffle(ids.begin(), ids.end(), std::mt19937_64(shards + threads));
-        Lookup(store.get(), ids, true, true, &parallel);
-        if (step < 19) Advance(store.get());
-      }
-      const EmbeddingRows rows = Export(*store);
-      if (first.ids.empty()) first = rows;
-      EXPECT_EQ(rows.ids, first.ids);
-      EXPECT_EQ(rows.frequencies, first.frequencies);
-      EXPECT_EQ(rows.pending_ids, first.pending_ids);
-      EXPECT_EQ(rows.sketch, first.sketch);
-      EXPECT_FALSE(rows.pending_ids.empty());
-      EXPECT_EQ(store->Stats().pending, rows.pending_ids.size());
-      Advance(store.get());
-      EXPECT_EQ(store->Stats().pending, 0);  // in the next step
-    }
-  }
 }
 
 TEST(EmbeddingPoliciesTest, AdmissionIsSavedAndRestored) {
@@ -262,38 +193,6 @@ TEST(EmbeddingPoliciesTest, AnImportOfAnotherAdmissionIsRefused) {
   EXPECT_TRUE(ImportInPlaceOf(&plain, View(Export(*exact))).ok());
 }
 
-TEST(EmbeddingPoliciesTest, TheOldestRowsAreEvictedByMixedId) {
-  for (int64_t shards : {1, 5}) {
-    auto store = MakeStore(MaxRows(10), shards);
-    Lookup(store.get(), Range(0, 10));
-    Advance(store.get());
-    Lookup(store.get(), {3});
-    Lookup(store.get(), {100, 101});
-    std::vector<int64_t> wanted = ByMix({0, 1, 2, 4, 5, 6, 7, 8, 9});
-    wanted.erase(wanted.begin(), wanted.begin() + 2);
-    for (int64_t id : {3, 100, 101}) wanted.push_back(id);
-    std::sort(wanted.begin(), wanted.end());
-    EXPECT_EQ(Export(*store).ids, wanted);
-    EXPECT_EQ(store->Stats().count(Event::kEvicted), 2);
-  }
-}
-
-TEST(EmbeddingPoliciesTest, IdsWithoutRoomAreRefusedByMixedId) {
-  for (int64_t shards : {1, 5}) {
-    auto store = MakeStore(MaxRows(10), shards);
-    Lookup(store.get(), Range(0, 6));
-    const std::vector<int64_t> ids = Range(50, 70);
-    const std::vector<bool> found = Lookup(store.get(), ids);
-    const std::vector<int64_t> order = ByMix(ids);
-    for (size_t i = 0; i < order.size(); ++i) {
-      EXPECT_EQ(found[order[i] - 50], i >= 16) << order[i];
-    }
-    EXPECT_EQ(store->size(), 10);
-    EXPECT_EQ(store->Stats().count(Event::kRefused), 16);
-    EXPECT_EQ(store->Stats().count(Event::kEvicted), 0);
-  }
-}
-
 TEST(EmbeddingPoliciesTest, ACallDoesNotEvictItsOwnIds) {
   auto store = MakeStore(MaxRows(2));
   Lookup(store.get(), {1, 2});
@@ -353,19 +252,6 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
     EXPECT_EQ(Export(*store).ids, (std::vector<int64_t>{5}));
     EXPECT_EQ(store->Stats().count(Event::kEvicted), 6);
   }
-}
-
-TEST(EmbeddingPoliciesTest, MaxAgeDropsPendingIds) {
-  auto store = MakeStore(MinCount(2));
-  Lookup(store.get(), {1});
-  EXPECT_TRUE(store->SetStep(10).ok());
-  Lookup(store.get(), {2});
-  EvictionPolicy age;
-  age.max_age = 9;
-  int64_t evicted = 0;
-  ASSERT_TRUE(store->Evict(age, &evicted, nullptr).ok());
-  EXPECT_EQ(evicted, 0);
-  EXPECT_EQ(Export(*store).pending_ids, (std::vector<int64_t>{2}));
 }
 
 TEST(EmbeddingPoliciesTest, EvictDownToANumberOfRows) {

@@ -86,30 +86,6 @@ TEST(EmbeddingStoreTest, EveryInt64IsAnOrdinaryId) {
   }
 }
 
-TEST(EmbeddingStoreTest, MissingIdsReadTheRequestedValue) {
-  auto store = MakeStore();
-  const std::vector<float> vector = {1, 2, 3, 4};
-  Missing missing;
-  missing.kind = Missing::Kind::kVector;
-  missing.vector = vector.data();
-  EXPECT_EQ(Row(*store, 9, nullptr, missing), vector);
-  missing.kind = Missing::Kind::kInitial;
-  const auto would_be = Row(*store, 9, nullptr, missing);
-  Lookup(store.get(), {9});
-  EXPECT_EQ(Row(*store, 9), would_be);
-}
-
-TEST(EmbeddingStoreTest, InsertOrAssignTheLastDuplicateWins) {
-  auto store = MakeStore();
-  const std::vector<int64_t> ids = {3, 4, 3};
-  std::vector<float> rows(3 * kDim);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
-  ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
-  EXPECT_EQ(store->size(), 2);
-  EXPECT_EQ(Row(*store, 3), (std::vector<float>{8, 9, 10, 11}));
-  EXPECT_EQ(Row(*store, 4), (std::vector<float>{4, 5, 6, 7}));
-}
-
 TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
   auto store = MakeStore(1);
   std::vector<int64_t> ids(5000);
@@ -127,21 +103,6 @@ TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
   EXPECT_LE(store->Stats().capacity, 6144);
 }
 
-TEST(EmbeddingStoreTest, AnIdCountsOncePerStep) {
-  auto store = MakeStore();
-  Lookup(store.get(), {1, 2});
-  Lookup(store.get(), {1});
-  std::vector<int64_t> frequencies(3);
-  const std::vector<int64_t> ids = {1, 2, 3};
-  EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
-  EXPECT_EQ(frequencies, (std::vector<int64_t>{1, 1, 0}));
-  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());  // moves the step
-  EXPECT_EQ(store->step(), 1);
-  Lookup(store.get(), {1});
-  EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
-  EXPECT_EQ(frequencies, (std::vector<int64_t>{2, 1, 0}));
-}
-
 TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
   auto store = MakeStore();
   const std::vector<float> gradients(2 * kDim, 1.0f);
@@ -153,63 +114,6 @@ TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
   EXPECT_LT(Row(*store, 1)[0], before[0]);
   ASSERT_TRUE(Adagrad(store.get(), {1, 2}, gradients, true).ok());
   EXPECT_EQ(store->size(), 2);
-}
-
-TEST(EmbeddingStoreTest, AnotherOptimizerIsRefusedByName) {
-  auto store = MakeStore();
-  Lookup(store.get(), {1});
-  ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
-  SparseOptimizer sgd;
-  const std::vector<float> h = {0.1f, 0.0f};
-  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
-  const Status status =
-      store->Apply({}, nullptr, "sgd", sgd, {}, false, -1, nullptr);
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("'adagrad'"), std::string::npos);
-  EXPECT_NE(status.message().find("'sgd'"), std::string::npos);
-  EXPECT_EQ(store->step(), 1);
-}
-
-// The content is bitwise the same for any number of shards and threads and any
-// order of arrival.
-TEST(EmbeddingStoreTest, ContentDoesNotDependOnShardsThreadsOrOrder) {
-  EmbeddingRows first;
-  for (int64_t shards : {1, 3, 16, 64}) {
-    for (int threads : {1, 8}) {
-      const ParallelFor parallel = Threads(threads);
-      auto store = MakeStore(shards);
-      std::mt19937_64 rng(5);
-      for (int step = 0; step < 6; ++step) {
-        std::vector<int64_t> ids;
-        for (int i = 0; i < 3000; ++i) ids.push_back(4096 * (step * 500 + i));
-        std::vector<float> gradients;
-        for (size_t i = 0; i < ids.size() * kDim; ++i) {
-          gradients.push_back(static_cast<float>(i % 7) - 3.0f);
-        }
-        std::vector<int64_t> seen = ids;
-        std::shuffle(seen.begin(), seen.end(),
-                     std::mt19937_64(shards * 10 + threads));
-        Lookup(store.get(), seen, &parallel);
-        ASSERT_TRUE(
-            Adagrad(store.get(), ids, gradients, false, &parallel).ok());
-        int64_t removed;
-        const std::vector<int64_t> gone(ids.begin(), ids.begin() + 100);
-        ASSERT_TRUE(store->Remove(gone, &removed, {}).ok());
-      }
-      EmbeddingRows rows;
-      ASSERT_TRUE(store->Export(true, &rows, &parallel).ok());
-      EXPECT_TRUE(std::is_sorted(rows.ids.begin(), rows.ids.end()));
-      if (first.ids.empty()) {
-        first = rows;
-        continue;
-      }
-      EXPECT_EQ(rows.ids, first.ids);
-      EXPECT_EQ(rows.values, first.values);
-      EXPECT_EQ(rows.slots, first.slots);
-      EXPECT_EQ(rows.frequencies, first.frequencies);
-      EXPECT_EQ(rows.last_seen, first.last_seen);
-    }
-  }
 }
 
 TEST(EmbeddingStoreTest, ExportWithoutRowsHasTheIdsOnly) {

@@ -90,25 +90,6 @@ TEST(EmbeddingStoreThreadsTest, EachReadIsCountedOnce) {
   EXPECT_EQ(stats.count(Event::kReadMisses), 0);
 }
 
-TEST(EmbeddingStoreThreadsTest, NoUpdateIsLost) {
-  auto store = MakeStore();
-  std::vector<int64_t> ids(64);
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
-  const std::vector<float> zeros(ids.size() * kDim, 0.0f);
-  ASSERT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
-  constexpr int kRounds = 300;
-  RunCallers([&](int) {
-    const std::vector<float> gradients(ids.size() * kDim, -1.0f);
-    for (int i = 0; i < kRounds; ++i) {
-      ASSERT_TRUE(Subtract(store.get(), ids, gradients).ok());
-    }
-  });
-  std::vector<float> rows(ids.size() * kDim);
-  store->Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
-  for (float value : rows) ASSERT_EQ(value, kRounds * kCallers);
-  EXPECT_EQ(store->step(), kRounds * kCallers);
-}
-
 // The first one stays attached, even if the other checked before that.
 TEST(EmbeddingStoreThreadsTest, OfTwoFirstOptimizersOneIsRefused) {
   const std::vector<int64_t> ids = {1, 2, 3};
@@ -190,80 +171,6 @@ TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
     EXPECT_EQ(rows.last_seen, (std::vector<int64_t>{7, 0, 7}));
     EXPECT_EQ(rows.frequencies, (std::vector<int64_t>{2, 1, 1}));
   }
-}
-
-// All operations at once. A write sets all columns of a row to one value, so a
-// torn row is detected. Rows of id i hold values that are i modulo 64, so a row
-// assigned to another id is detected as well.
-TEST(EmbeddingStoreThreadsTest, RowsAreNeverTorn) {
-  auto store = MakeStore();
-  constexpr int kIds = 64 * 40;
-  std::atomic<bool> stop{false};
-  std::thread reader([&] {
-    std::vector<int64_t> ids(kIds);
-    for (int i = 0; i < kIds; ++i) ids[i] = i;
-    std::vector<float> rows(kIds * kDim);
-    std::vector<char> found(kIds);
-    do {
-      store->Find(ids, nullptr, Missing(), rows.data(),
-                  reinterpret_cast<bool*>(found.data()), nullptr);
-      for (int i = 0; i < kIds; ++i) {
-        const float first = rows[i * kDim];
-        for (int c = 1; c < kDim; ++c) ASSERT_EQ(rows[i * kDim + c], first);
-        if (first != 0.0f) {
-          ASSERT_EQ(static_cast<int64_t>(first) % 64, i % 64);
-        }
-      }
-    } while (!stop);
-  });
-  RunCallers([&](int t) {
-    std::mt19937_64 rng(t);
-    for (int round = 0; round < 150; ++round) {
-      std::vector<int64_t> ids;
-      for (int i = 0; i < 100; ++i) ids.push_back(rng() % kIds);
-      switch ((round + t) % 4) {
-        case 0: {
-          std::vector<float> rows;
-          for (int64_t id : ids) {
-            rows.insert(rows.end(), kDim,
-                        static_cast<float>(id % 64 + 64 * (1 + rng() % 100)));
-          }
-          ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
-          break;
-        }
-        case 1: {
-          int64_t removed = 0;
-          ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
-          break;
-        }
-        case 2: {
-          std::sort(ids.begin(), ids.end());
-          ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-          // Multiples of 64 keep the value modulo 64.
-          std::vector<float> gradients(ids.size() * kDim, -64.0f);
-          std::vector<int64_t> resident;
-          for (int64_t id : ids) {
-            if (id % 64 != 0) resident.push_back(id);
-          }
-          ASSERT_TRUE(Subtract(store.get(), resident, gradients).ok());
-          break;
-        }
-        default: {
-          EmbeddingRows rows;
-          ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
-          ASSERT_TRUE(std::is_sorted(rows.ids.begin(), rows.ids.end()));
-          if (round % 50 == 0) {
-            ASSERT_TRUE(store->Clear({}).ok());
-          }
-        }
-      }
-    }
-  });
-  stop = true;
-  reader.join();
-  EmbeddingRows rows;
-  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
-  EXPECT_EQ(static_cast<int64_t>(rows.ids.size()), store->size());
 }
 
 // A pool of one thread, which runs its tasks in order.

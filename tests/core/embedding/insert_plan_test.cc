@@ -135,27 +135,6 @@ TEST(InsertPlanTest, RowsAreAddedToAllTablesOrNone) {
   EXPECT_EQ(second.parts.rows.size(), 2);
 }
 
-TEST(InsertPlanTest, RowsOfThisCallAndStepAreNotEvicted) {
-  Table table(Cap(4));
-  InsertPlan::Options seen;
-  // A row that was never counted may be evicted at any time.
-  seen.call.count_frequency = true;
-  ASSERT_TRUE(table.Insert({10, 11}, seen).ok());
-  table.parts.step.MoveTo(1);
-  ASSERT_TRUE(table.Insert({20, 21}, seen).ok());
-  // 10 is requested; 20 and 21 were seen in this step.
-  ASSERT_TRUE(table.Insert({10, 30}, seen).ok());
-  EXPECT_EQ(table.Resident(), (std::vector<int64_t>{10, 20, 21, 30}));
-  EXPECT_EQ(table.parts.events.count(Event::kEvicted), 1);
-  // No row may be evicted, so new ids are refused.
-  Table::Call refused(&table, {10, 40}, seen);
-  ASSERT_TRUE(refused.Prepare().ok());
-  refused.plan.Commit(nullptr);
-  EXPECT_FALSE(refused.refs[1].found());
-  EXPECT_EQ(table.parts.events.count(Event::kRefused), 1);
-  EXPECT_EQ(table.parts.rows.size(), 4);
-}
-
 TEST(InsertPlanTest, TheOptimizerIsBoundAtomicallyWithTheRows) {
   AttachedOptimizer optimizer;
   optimizer.name = "replay:mine";

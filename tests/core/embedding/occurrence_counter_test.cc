@@ -123,23 +123,6 @@ TEST(OccurrenceCounterTest, AnIdIsAdmittedByItsNthStep) {
   EXPECT_EQ(exact.counter.num_pending(0, 9), 1);
 }
 
-TEST(OccurrenceCounterTest, OccurrencesCountByThemselves) {
-  Table table(ByCount(5));
-  EXPECT_EQ(table.Lookup({7, 8}, 0, {4, 1}), kNone);
-  EXPECT_EQ(table.Lookup({7, 8}, 0, {1, 1}), (std::vector<int64_t>{7}));
-  // The row itself is counted later in this call.
-  EXPECT_EQ(table.frequencies, (std::vector<uint32_t>{4}));
-  EXPECT_EQ(table.CountsOf(8, 1).occurrences, 2);
-}
-
-TEST(OccurrenceCounterTest, ACallMayAdmitAllOrNone) {
-  Table table(ByCount(2));
-  EXPECT_EQ(table.Lookup({7}, 0, {}, Admit::kAll), (std::vector<int64_t>{7}));
-  EXPECT_EQ(table.Lookup({8}, 0, {}, Admit::kNone), kNone);
-  EXPECT_EQ(table.Lookup({8}, 1, {}, Admit::kNone), kNone);
-  EXPECT_EQ(table.CountsOf(8, 1).occurrences, 2);
-}
-
 TEST(OccurrenceCounterTest, OldPendingIdsAreDropped) {
   EXPECT_FALSE(IsOlder(3, 5, 2));
   EXPECT_TRUE(IsOlder(2, 5, 2));
@@ -156,91 +139,6 @@ TEST(OccurrenceCounterTest, OldPendingIdsAreDropped) {
   const ShardLocks locks(table.rows);
   table.counter.Clear();
   EXPECT_EQ(table.counter.pending_ids(0)->size(), 0);
-}
-
-TEST(OccurrenceCounterTest, PendingIdsSurviveARoundTrip) {
-  for (const AdmissionPolicy& policy : {ByCount(3), BySketch(3)}) {
-    Table from(policy);
-    from.Lookup({7, 8}, 4);
-    from.Lookup({8}, 5);
-    EmbeddingRows rows;
-    rows.step = 5;
-    {
-      const ShardLocks locks(from.rows);
-      from.counter.Export(&rows);
-    }
-    EmbeddingRowsView view;
-    view.pending_ids = rows.pending_ids;
-    view.pending_sightings = rows.pending_sightings;
-    view.pending_last_seen = rows.pending_last_seen;
-    view.sketch = rows.sketch;
-    Table to(policy);
-    ASSERT_TRUE(to.counter.Check(view).ok());
-    OccurrenceCounter::State state;
-    ASSERT_TRUE(to.counter.Build(view, &state).ok());
-    to.counter.Install(&state);
-    EXPECT_EQ(to.Pending(5), from.Pending(5));
-    // 8 was counted in this step already.
-    EXPECT_EQ(to.Lookup({7, 8}, 5), kNone);
-    EXPECT_EQ(to.Lookup({7, 8}, 6), (std::vector<int64_t>{7, 8}));
-  }
-}
-
-TEST(OccurrenceCounterTest, PendingIdsOfAnotherAdmissionAreRefused) {
-  const std::vector<int64_t> ids = {7};
-  const std::vector<int64_t> ones = {1};
-  const std::vector<int64_t> negative = {-1};
-  const std::vector<uint8_t> sketch(10);
-  EmbeddingRowsView view;
-  view.pending_ids = ids;
-  view.pending_last_seen = ones;
-  const auto refused = [&](const Table& table, const std::string& message) {
-    const Status status = table.counter.Check(view);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(), message);
-  };
-  const Table exact(ByCount(3));
-  const Table by_sketch(BySketch(3));
-  refused(exact, "`pending_sightings` must have 1 elements, got 0.");
-  view.pending_sightings = negative;
-  refused(exact, "`pending_sightings[0]` must be in [0, 2^32 - 1], got -1.");
-  view.pending_sightings = ones;
-  EXPECT_TRUE(exact.counter.Check(view).ok());
-  refused(by_sketch,
-          "`pending_ids` has 1 ids with exact counts, but the table's "
-          "admission counts in a sketch.");
-  view.sketch = sketch;
-  refused(by_sketch,
-          "`sketch` has 10 counters, but the table's admission has 1000.");
-  view.sketch = {};
-  view.ids = ids;
-  refused(exact, "`pending_ids` and `ids` both contain 7.");
-  // Ignored without admission.
-  EXPECT_TRUE(Table(AdmissionPolicy()).counter.Check(view).ok());
-}
-
-// One row, of id 7, at step 3.
-TEST(OccurrenceCounterTest, ARowIsCountedOncePerStep) {
-  Table table(AdmissionPolicy{});
-  RowStore& store = table.rows.shard(0).rows;
-  ASSERT_TRUE(store.Reserve(1).ok());
-  const uint32_t row = store.Allocate();
-  store.Publish(row, 7, 3, 0);
-  const std::vector<int64_t> ids = {7, 8};
-  const std::vector<RowRef> refs = {table.rows.RefTo(0, row), RowRef()};
-  const auto frequency = [&] {
-    uint32_t found = 0;
-    EXPECT_TRUE(RowStore::ReadFrequency(store.meta(row), 7, &found));
-    return found;
-  };
-  for (int i = 0; i < 3; ++i) table.counter.Touch(ids, refs, 3, {});
-  EXPECT_EQ(frequency(), 1u);
-  table.counter.Touch(ids, refs, 4, {});
-  EXPECT_EQ(frequency(), 2u);
-  const std::vector<uint32_t> occurrences = {5, 1};
-  for (int i = 0; i < 2; ++i) table.counter.Touch(ids, refs, 4, occurrences);
-  EXPECT_EQ(frequency(), 12u);
-  EXPECT_EQ(store.meta(row)->last_seen.load(), 4);
 }
 
 // A lookup of step 3 reaches the row after one of step 4.

@@ -48,55 +48,6 @@ class EvictionListTest : public testing::TestWithParam<Order> {
 INSTANTIATE_TEST_SUITE_P(Orders, EvictionListTest,
                          testing::Values(Order::kLru, Order::kLfu));
 
-TEST_P(EvictionListTest, RowsAreEvictedInKeyOrder) {
-  std::mt19937_64 rng(7);
-  std::vector<uint32_t> all;
-  int64_t step = 0;
-  for (int64_t id = 0; id < kRows; ++id) {
-    step += rng() % 3 == 0;
-    all.push_back(NewRow(id, step, 1 + rng() % 400));
-    list_.Add(all.back());
-  }
-  // Some are seen again.
-  ++step;
-  for (int64_t i = 0; i < kRows; i += 3) {
-    list_.Remove(all[i]);
-    rows_.meta(all[i])->last_seen = step;
-    rows_.meta(all[i])->frequency += 1;
-    list_.Add(all[i]);
-  }
-  const std::vector<uint32_t> victims = Victims(step + 1);
-  std::sort(all.begin(), all.end(), [&](uint32_t a, uint32_t b) {
-    return list_.KeyOf(a) < list_.KeyOf(b);
-  });
-  EXPECT_EQ(victims, all);
-}
-
-TEST_P(EvictionListTest, RowsOfThisStepAndMarkedOnesStay) {
-  const uint32_t old = NewRow(1, 5, 1);
-  const uint32_t marked = NewRow(2, 5, 1);
-  const uint32_t seen_now = NewRow(3, 6, 1);
-  for (const uint32_t row : {old, marked, seen_now}) list_.Add(row);
-  list_.Mark(marked);
-  EXPECT_EQ(Victims(6), std::vector<uint32_t>{old});
-  list_.Unmark(marked);
-  EXPECT_EQ(Victims(6), std::vector<uint32_t>{marked});
-}
-
-TEST_P(EvictionListTest, AMovedRowKeepsItsPlace) {
-  const uint32_t first = NewRow(1, 1, 1);
-  const uint32_t second = NewRow(2, 2, 1);
-  const uint32_t third = NewRow(3, 3, 1);
-  list_.Add(first);
-  list_.Add(second);
-  list_.Add(third);
-  const uint32_t other = NewRow(2, 2, 1);
-  list_.Move(second, other);
-  EXPECT_EQ(Victims(9), (std::vector<uint32_t>{first, other, third}));
-  list_.Clear();
-  EXPECT_TRUE(Victims(9).empty());
-}
-
 // Rows are added, seen again (sometimes by a call of an earlier step), removed,
 // evicted and moved in random order. Victims are the first rows of a model that
 // sorts all rows by frequency, age and id.

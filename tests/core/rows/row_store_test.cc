@@ -330,51 +330,5 @@ TEST(RowStoreTest, WordsOfReleasedRowsAreNeverReused) {
   }
 }
 
-// Two writers and a reader on one row: all bytes of a copy are equal.
-TEST(RowStoreTest, AReadIsNeverTorn) {
-  for (const auto& [dim, type] : {std::pair{5, RowType::kFloat32},
-                                  {32, RowType::kFloat32},
-                                  {3, RowType::kFloat64},
-                                  {3, RowType::kFloat16},
-                                  {6, RowType::kBFloat16},
-                                  {33, RowType::kFloat16}}) {
-    const int64_t bytes = dim * SizeOf(type);
-    Arena arena;
-    RowStore store(dim, &arena, 0, type);
-    ASSERT_TRUE(store.Reserve(3).ok());
-    uint32_t rows[3];
-    // The first and the last row stay in place.
-    for (int i = 0; i < 3; ++i) {
-      rows[i] = store.Allocate();
-      const std::vector<char> values(bytes, 77);
-      CopyRowIn(values.data(), bytes, store.values(rows[i]));
-      store.Publish(rows[i], i, 0, 0);
-    }
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> writers;
-    for (int t = 0; t < 2; ++t) {
-      writers.emplace_back([&, row = rows[1], bytes = bytes, t] {
-        for (int i = 0; !stop; ++i) {
-          const std::vector<char> values(bytes, static_cast<char>(2 * i + t));
-          ASSERT_TRUE(store.Lock(row, 1));
-          CopyRowIn(values.data(), bytes, store.values(row));
-          store.Unlock(row);
-        }
-      });
-    }
-    std::vector<char> out(bytes);
-    for (int i = 0; i < 100000; ++i) {
-      ASSERT_TRUE(store.Read(rows[1], 1, out.data()));
-      for (char byte : out) ASSERT_EQ(byte, out[0]);
-    }
-    stop = true;
-    for (std::thread& writer : writers) writer.join();
-    for (int i : {0, 2}) {
-      ASSERT_TRUE(store.Read(rows[i], i, out.data()));
-      EXPECT_EQ(out, std::vector<char>(bytes, 77));
-    }
-  }
-}
-
 }  // namespace
 }  // namespace lodestar

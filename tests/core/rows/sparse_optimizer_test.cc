@@ -204,62 +204,6 @@ TEST(SparseOptimizerTest, Lion) {
   EXPECT_TRUE(std::isnan(row.value[0]));
 }
 
-// An update does not depend on the column's position in the row, and so not on
-// its vector lane.
-TEST(SparseOptimizerTest, ResultsDoNotDependOnWidth) {
-  const std::vector<std::pair<std::string, std::vector<float>>> rules = {
-      {"sgd", {0.1f, 0.01f}},
-      {"sgd_momentum", {0.1f, 0.01f, 0.9f, 1}},
-      {"adagrad", {0.1f, 0.01f, 1e-7f}},
-      {"adam", {0.1f, 0.01f, 0.1f, 0.001f, 1e-7f, 0.3f}},
-      {"adam_amsgrad", {0.1f, 0.01f, 0.1f, 0.001f, 1e-7f, 0.3f}},
-      {"rmsprop", {0.1f, 0.01f, 0.9f, 0.1f, 1e-7f, 0}},
-      {"rmsprop_momentum", {0.1f, 0.01f, 0.9f, 0.1f, 1e-7f, 0.9f}},
-      {"rmsprop_centered", {0.1f, 0.01f, 0.9f, 0.1f, 1e-7f, 0}},
-      {"rmsprop_momentum_centered", {0.1f, 0.01f, 0.9f, 0.1f, 1e-7f, 0.9f}},
-      {"adadelta", {0.1f, 0.01f, 0.9f, 0.1f, 1e-7f}},
-      {"adamax", {0.1f, 0.01f, 0.1f, 0.9f, 1e-7f, 0.3f}},
-      {"nadam", {0.1f, 0.01f, 0.1f, 0.1f, 1e-7f, 0.3f, 0.4f, 0.5f, 0.6f}},
-      {"lion", {0.1f, 0.01f, 0.9f, 0.1f, 0.99f, 0.01f}},
-      {"ftrl", {0.1f, 0.01f, -0.5f, 0.01f, 0.02f, 0.03f, 0.04f}},
-      {"ftrl", {0.1f, 0.01f, -0.6f, 0.01f, 0.02f, 0.03f, 0.04f}},
-  };
-  for (const auto& [name, h] : rules) {
-    SparseOptimizer optimizer;
-    ASSERT_TRUE(SparseOptimizer::Create(name, h, &optimizer).ok()) << name;
-    std::vector<std::string> names;
-    ASSERT_TRUE(SparseOptimizer::SlotNames(name, &names));
-    ASSERT_EQ(names.size(), optimizer.num_slots());
-    for (int dim : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33}) {
-      std::vector<float> gradient(dim), wide(dim), narrow;
-      std::vector<std::vector<float>> wide_slots(names.size()), narrow_slots;
-      for (int c = 0; c < dim; ++c) {
-        gradient[c] = 0.37f * static_cast<float>(c % 7) - 1.1f;
-        wide[c] = 0.11f * static_cast<float>(c % 5) - 0.2f;
-      }
-      for (size_t s = 0; s < names.size(); ++s) {
-        for (int c = 0; c < dim; ++c) {
-          wide_slots[s].push_back(0.013f * static_cast<float>(c % 11 + s + 1));
-        }
-      }
-      narrow = wide;
-      narrow_slots = wide_slots;
-      std::vector<float*> slots;
-      for (auto& slot : wide_slots) slots.push_back(slot.data());
-      optimizer.Update(gradient.data(), dim, wide.data(), slots.data());
-      for (int c = 0; c < dim; ++c) {
-        for (size_t s = 0; s < names.size(); ++s) {
-          slots[s] = &narrow_slots[s][c];
-        }
-        optimizer.Update(&gradient[c], 1, &narrow[c], slots.data());
-      }
-      EXPECT_EQ(wide, narrow) << name << " dim " << dim;
-      EXPECT_EQ(wide_slots, narrow_slots) << name << " dim " << dim;
-      EXPECT_TRUE(std::isfinite(wide[0])) << name;
-    }
-  }
-}
-
 TEST(SparseOptimizerTest, Ftrl) {
   for (float power : {-0.5f, -0.7f}) {
     Row row{{1.0f}, {{0.1f}, {0.0f}}};

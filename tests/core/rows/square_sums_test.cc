@@ -42,11 +42,5 @@ TEST(SquareSumsTest, TheOrderDependsOnColumnsAlone) {
   CompareSums<double>();
 }
 
-TEST(SquareSumsTest, NothingIsZero) {
-  SquareSums<float> sums;
-  sums.Add(nullptr, 0);
-  EXPECT_EQ(sums.Total(), 0.0f);
-}
-
 }  // namespace
 }  // namespace lodestar

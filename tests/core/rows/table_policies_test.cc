@@ -8,15 +8,6 @@
 namespace lodestar {
 namespace {
 
-TEST(TablePoliciesTest, ByDefaultEveryIdHasARowThatStays) {
-  const TablePolicies policies;
-  EXPECT_EQ(policies.admission.kind, AdmissionPolicy::Kind::kAll);
-  EXPECT_EQ(policies.eviction.max_rows, 0);
-  EXPECT_LT(policies.eviction.max_age, 0);
-  EXPECT_EQ(policies.eviction.min_norm, 0.0f);
-  EXPECT_EQ(policies.shared_rows, 0);
-}
-
 TEST(TablePoliciesTest, LimitsActAtMultiplesOfTheirPeriods) {
   EvictionPolicy policy;
   policy.max_rows = 5;

@@ -78,18 +78,6 @@ void Disturb(EmbeddingStore* store, const std::vector<int64_t>& ids,
   }
 }
 
-TEST(LookupPlanTest, AnotherStoreHasNoUseForAPlan) {
-  const auto store = MakeStore();
-  const std::vector<int64_t> ids = {1, 2, 3};
-  LookupPlan plan = store->PlanOf(std::vector<RowRef>(ids.size()));
-  ASSERT_TRUE(store->FindOrInsert(ids, kTraining, plan.refs, nullptr).ok());
-  EXPECT_EQ(store->RefsOf(plan).size(), 3);
-  EXPECT_TRUE(store->RefsOf(LookupPlan()).empty());
-  // It may get the address of the first one.
-  const auto other = MakeStore();
-  EXPECT_TRUE(other->RefsOf(plan).empty());
-}
-
 TEST(LookupPlanTest, AnUpdateFindsRowsThatMoved) {
   const ParallelFor threads = Threads(3);
   for (const bool create : {false, true}) {

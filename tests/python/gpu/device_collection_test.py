@@ -8,121 +8,20 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from gpu_tables import (  # noqa: E402
+    DEVICES,
+    GPUS,
+    assert_same,
+    bags,
+    content,
+    table,
+)
 
 import lodestar  # noqa: E402
 from lodestar.layers import EmbeddingCollection  # noqa: E402
 
-GPUS = ["/GPU:0", "/GPU:1"]
 
-
-@pytest.fixture(params=[GPUS[:1], GPUS[1:], GPUS], ids=["0", "1", "both"])
-def devices(request):
-    """Returns the devices of a table."""
-    return request.param
-
-
-def table(devices=None, dim=4, **kwargs):
-    """Returns a table; all start with the same rows."""
-    kwargs = {"seed": (1, 3)} | kwargs
-    with tf.device("/CPU:0"):
-        return lodestar.EmbeddingVariable(dim, devices=devices, **kwargs)
-
-
-def content(table):
-    """Returns the complete content of a table by name."""
-    return {k: np.asarray(v) for k, v in table._export_all().items()}
-
-
-def assert_close(a, b, atol=1e-6):
-    """Checks that both tables have the same ids, and nearly the same values."""
-    a, b = content(a), content(b)
-    for name in a:
-        if a[name].dtype.kind == "f":
-            np.testing.assert_allclose(
-                a[name], b[name], rtol=1e-5, atol=atol, err_msg=name
-            )
-        else:
-            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
-
-
-def bags(rng, count=9, most=6, ids=15):
-    """Returns ragged ids with some empty bags."""
-    lengths = rng.integers(0, most, count)
-    return tf.RaggedTensor.from_row_lengths(
-        rng.integers(-ids, ids, lengths.sum()), lengths
-    )
-
-
-@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize(
-    "combiner", ["sum", "mean", "sqrtn", "max", "first", "last"]
-)
-@pytest.mark.parametrize("options", [{}, {"padding_id": 3}, {"default_id": 5}])
-def test_bags_and_their_gradients(devices, rng, combiner, options, graph):
-    cpu, gpu = table(), table(devices)
-    ids = bags(rng)
-    factors = tf.constant(rng.normal(size=(9, 4)), tf.float32)
-
-    def step(table, training):
-        with tf.GradientTape() as tape:
-            rows = table.lookup(
-                ids, combiner=combiner, training=training, **options
-            )
-            loss = tf.reduce_sum(rows * factors)
-        gradient = tape.gradient(loss, table.value)
-        return rows, gradient.values, gradient.indices
-
-    run = tf.function(step) if graph else step
-    for training in (True, False):
-        rows, values, indices = run(cpu, training)
-        got_rows, got_values, got_indices = run(gpu, training)
-        np.testing.assert_allclose(rows, got_rows, rtol=1e-5, atol=1e-6)
-        order, got_order = np.argsort(indices), np.argsort(got_indices)
-        np.testing.assert_array_equal(
-            indices.numpy()[order], got_indices.numpy()[got_order]
-        )
-        np.testing.assert_allclose(
-            values.numpy()[order],
-            got_values.numpy()[got_order],
-            rtol=1e-5,
-            atol=1e-6,
-        )
-    assert_close(cpu, gpu)
-
-
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_gradients_of_weights(devices, rng, combiner):
-    cpu, gpu = (
-        table(default_row="initial"),
-        table(devices, default_row="initial"),
-    )
-    ids = bags(rng)
-    weights = ids.with_values(
-        tf.constant(
-            rng.choice([-1.0, 0.0, 0.5, 2.0], ids.values.shape[0]), tf.float32
-        )
-    )
-    factors = tf.constant(rng.normal(size=(9, 4)), tf.float32)
-    for training in (True, False):
-        results = []
-        for t in (cpu, gpu):
-            with tf.GradientTape() as tape:
-                tape.watch(weights.values)
-                rows = t.lookup(
-                    ids,
-                    weights=weights,
-                    combiner=combiner,
-                    padding_id=2,
-                    training=training,
-                )
-                loss = tf.reduce_sum(rows * factors)
-            results.append((rows, tape.gradient(loss, weights.values)))
-        for wanted, got in zip(*results, strict=True):
-            np.testing.assert_allclose(wanted, got, rtol=1e-4, atol=1e-5)
-    for name in ("read_hits", "read_misses"):
-        assert cpu.stats()[name] == gpu.stats()[name]
-
-
+@DEVICES
 def test_float64_is_divided_in_float64(devices, rng):
     cpu, gpu = table(dtype=tf.float64), table(devices, dtype=tf.float64)
     ids = bags(rng)
@@ -133,6 +32,7 @@ def test_float64_is_divided_in_float64(devices, rng):
     )
 
 
+@DEVICES
 @pytest.mark.parametrize("combiner", ["first", "last"])
 def test_unselected_rows_are_not_read(devices, combiner):
     gpu = table(devices)
@@ -258,7 +158,7 @@ def test_a_collection_trains_as_on_the_cpu(rng, plan, names, graph):
             )
             assert wanted[name].shape == got[name].shape
     for wanted, got in zip(layers[0].tables, layers[1].tables, strict=True):
-        assert_close(wanted, got)
+        assert_same(wanted, got, exact=False)
     assert layers[0].stats() == layers[1].stats()
     layers[1].stats(reset=True)
     assert layers[1].stats()["bag"]["ids"] == 0
@@ -269,6 +169,7 @@ def test_a_collection_trains_as_on_the_cpu(rng, plan, names, graph):
         )
 
 
+@DEVICES
 @pytest.mark.parametrize(
     "dtype", [tf.float64, tf.float16, tf.bfloat16], ids=lambda d: d.name
 )
@@ -288,6 +189,7 @@ def test_dtypes(devices, rng, dtype):
     )
 
 
+@DEVICES
 def test_errors_name_the_fault_of_a_batch(devices):
     layer = EmbeddingCollection(
         {"words": lodestar.Feature(table(devices), "mean")}
@@ -304,6 +206,7 @@ def test_errors_name_the_fault_of_a_batch(devices):
     assert layer.tables[0].size() == 0
 
 
+@DEVICES
 def test_no_bags(devices):
     gpu = table(devices)
     none = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0])
@@ -415,7 +318,7 @@ def test_data_parallel_replicas_over_partitioned_tables(rng, plan):
     got = model.fit(data, epochs=3, verbose=0).history["loss"]
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
     for on_cpu, on_gpus in zip(embed.tables, spread.tables, strict=True):
-        assert_close(on_cpu, on_gpus, atol=1e-5)
+        assert_same(on_cpu, on_gpus, exact=False, atol=1e-5)
 
 
 def test_a_model_fits_and_loads_on_the_cpu(rng, tmp_path):

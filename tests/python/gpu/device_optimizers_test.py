@@ -10,20 +10,14 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from gpu_tables import DEVICES, GRAPH  # noqa: E402
 
 import lodestar  # noqa: E402
 from lodestar.optimizers.update_attempt import UpdateLogs  # noqa: E402
 
 K = keras.optimizers
 wrap = lodestar.optimizers.wrap
-GPUS = [["/GPU:0"], ["/GPU:0", "/GPU:1"]]
 STEPS = {"gradient_accumulation_steps": 3}
-
-
-@pytest.fixture(params=GPUS, ids=["one", "two"])
-def devices(request):
-    """Returns the devices of a table."""
-    return request.param
 
 
 def table(devices=None, ids=range(12), **kwargs):
@@ -141,7 +135,8 @@ def train(t, optimizer, gradients, graph):
         step(gradient)
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@DEVICES
+@GRAPH
 @pytest.mark.parametrize("name", UNFUSED)
 def test_unfused_optimizers(devices, rng, name, graph):
     gradients = [some_gradient(rng) for _ in range(4)]
@@ -157,6 +152,7 @@ def test_unfused_optimizers(devices, rng, name, graph):
     assert int(cpu.step) == int(gpu.step) == 4
 
 
+@DEVICES
 @pytest.mark.parametrize(
     "dtype", [tf.float64, tf.float16, tf.bfloat16, tf.float32]
 )
@@ -178,30 +174,9 @@ def test_unfused_optimizers_train_shared_rows(rng):
     assert_same(*tables)
 
 
-def test_a_model_with_an_unfused_optimizer(devices, rng):
-    ids = rng.integers(0, 50, (64, 2))
-    labels = rng.normal(size=(64, 1)).astype(np.float32)
-
-    def fit(devices):
-        keras.utils.set_random_seed(1)
-        with tf.device("/CPU:0"):
-            inputs = keras.Input((2,), dtype="int64")
-            layer = lodestar.layers.DynamicEmbedding(
-                3, seed=(2, 5), devices=devices
-            )
-            outputs = keras.layers.Dense(1)(
-                keras.layers.Flatten()(layer(inputs))
-            )
-            model = keras.Model(inputs, outputs)
-            model.compile(wrap(UNFUSED["lion"]()), "mse")
-        model.fit(ids, labels, batch_size=16, epochs=2, verbose=0)
-        return layer.table
-
-    assert_same(fit(None), fit(devices), 1e-4)
-
-
+@DEVICES
 @pytest.mark.parametrize("nonfinite", ["raise", "skip", "pass"])
-@pytest.mark.parametrize("graph", [False, True])
+@GRAPH
 def test_gradients_that_are_not_finite(devices, nonfinite, graph):
     gradient = slices([1, 2, 2, 3], [[1.0], [np.inf], [-np.inf], [2.0]])
     tables = table(), table(devices)
@@ -227,6 +202,7 @@ def test_gradients_that_are_not_finite(devices, nonfinite, graph):
     assert_same(*tables)
 
 
+@DEVICES
 def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then(devices):
     t = table(devices, embeddings_initializer="zeros")
     inner = Count(0.0)
@@ -252,6 +228,7 @@ def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then(devices):
     assert int(t.step) == int(optimizer.iterations) == 1
 
 
+@DEVICES
 def test_an_update_that_fails_changes_nothing(devices):
     t = table(devices)
     inner = Count(0.0)
@@ -269,6 +246,7 @@ def test_an_update_that_fails_changes_nothing(devices):
     assert int(t.step) == int(optimizer.iterations) == 0
 
 
+@DEVICES
 def test_no_update_is_lost(devices):
     ids = list(range(200))
     t = table(devices, ids, embeddings_initializer="zeros")
@@ -300,6 +278,7 @@ def test_no_update_is_lost(devices):
     )
 
 
+@DEVICES
 def test_slots_of_another_optimizer_are_replaced(devices, rng):
     tables = table(), table(devices)
     for t in tables:
@@ -311,6 +290,7 @@ def test_slots_of_another_optimizer_are_replaced(devices, rng):
     assert_same(*tables)
 
 
+@DEVICES
 def test_an_export_goes_into_another_table(devices):
     one, two = table(devices), table(ids=[])
     train(one, wrap(FourSlots(0.1)), [slices([1, 2])], graph=False)
@@ -345,7 +325,8 @@ def waiting(optimizer):
     return [member.sums for member in optimizer._gradient_sums.members]
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@DEVICES
+@GRAPH
 @pytest.mark.parametrize("name", ACCUMULATED)
 def test_gradients_are_accumulated(devices, rng, name, graph):
     # Two updates, and one gradient that waits.
@@ -365,6 +346,7 @@ def test_gradients_are_accumulated(devices, rng, name, graph):
     assert sums[1].size() == len(set(gradients[6].indices.numpy()))
 
 
+@DEVICES
 @pytest.mark.parametrize("dtype", [tf.float64, tf.float16, tf.bfloat16])
 def test_gradients_of_other_dtypes_are_accumulated(devices, rng, dtype):
     updated = tf.float64 if dtype == tf.float64 else tf.float32
@@ -377,6 +359,7 @@ def test_gradients_of_other_dtypes_are_accumulated(devices, rng, dtype):
     assert_same(*tables, tolerance=1e-2 if dtype.size == 2 else 1e-5)
 
 
+@DEVICES
 def test_the_optimizer_of_a_table_accumulates_with_the_wrapper(devices):
     rows = []
     for where in (None, devices):
@@ -396,6 +379,7 @@ def test_the_optimizer_of_a_table_accumulates_with_the_wrapper(devices):
         assert_same(cpu, gpu)
 
 
+@DEVICES
 @pytest.mark.parametrize("way", ["checkpoint", "own_variables"])
 def test_waiting_gradients_are_saved(devices, way, tmp_path):
     def make(devices):
@@ -433,6 +417,7 @@ def test_waiting_gradients_are_saved(devices, way, tmp_path):
     )
 
 
+@DEVICES
 def test_snapshots_of_waiting_gradients(devices, tmp_path):
     t = table(devices)
     with tf.device("/CPU:0"):
@@ -453,7 +438,8 @@ def test_snapshots_of_waiting_gradients(devices, tmp_path):
             assert_same(kept, copied)
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@DEVICES
+@GRAPH
 def test_a_refused_gradient_leaves_those_that_wait(devices, graph):
     t = table(devices)
     with tf.device("/CPU:0"):
@@ -476,7 +462,8 @@ def test_a_refused_gradient_leaves_those_that_wait(devices, graph):
 # Steps on several devices.
 
 
-@pytest.mark.parametrize("graph", [False, True])
+@DEVICES
+@GRAPH
 def test_a_step_on_a_cpu_and_gpus_is_atomic(devices, graph):
     tables = table(), table(devices), table(devices, name="other")
     with tf.device("/CPU:0"):
@@ -500,6 +487,7 @@ def test_a_step_on_a_cpu_and_gpus_is_atomic(devices, graph):
         assert int(t.step) == 1
 
 
+@DEVICES
 def test_a_step_that_may_run_again_writes_tables_on_a_gpu_once(devices):
     logs = UpdateLogs(["/CPU:0"])
     cpu = table(["/CPU:0"], embeddings_initializer="zeros")

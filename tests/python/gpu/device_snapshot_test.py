@@ -53,12 +53,21 @@ def assert_same(a, b):
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 
-OPTIMIZERS = pytest.mark.parametrize("optimizer", ["Adagrad", "RowWiseAdagrad"])
-
-
-@OPTIMIZERS
-@pytest.mark.parametrize("restored_on", PLACES)
-@pytest.mark.parametrize("saved_on", PLACES)
+# Each place saves, and each restores, in at least two pairs.
+@pytest.mark.parametrize(
+    "saved_on, restored_on, optimizer",
+    [
+        ("cpu", "gpu", "Adagrad"),
+        ("cpu", "both", "RowWiseAdagrad"),
+        ("gpu", "cpu", "RowWiseAdagrad"),
+        ("gpu", "gpu", "Adagrad"),
+        ("gpu", "two gpus", "Adagrad"),
+        ("two gpus", "gpu", "RowWiseAdagrad"),
+        ("two gpus", "both", "Adagrad"),
+        ("both", "cpu", "Adagrad"),
+        ("both", "two gpus", "RowWiseAdagrad"),
+    ],
+)
 def test_snapshots_move_between_devices(
     tmp_path, saved_on, restored_on, optimizer
 ):
@@ -78,8 +87,14 @@ def test_snapshots_move_between_devices(
     )
 
 
-@OPTIMIZERS
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place, optimizer",
+    [
+        ("gpu", "Adagrad"),
+        ("two gpus", "RowWiseAdagrad"),
+        ("both", "Adagrad"),
+    ],
+)
 def test_deltas_contain_changes_and_removals(tmp_path, place, optimizer):
     rng = np.random.default_rng(5)
     saved = model(PLACES[place], optimizer)
@@ -90,13 +105,13 @@ def test_deltas_contain_changes_and_removals(tmp_path, place, optimizer):
     table.remove(list(range(10)))
     info = lodestar.snapshot.save(saved, tmp_path, delta=True)
     assert info.kind == "delta"
-    for restored_on in PLACES.values():
-        restored = model(restored_on, optimizer)
-        lodestar.snapshot.restore(restored, tmp_path)
-        assert_same(content(restored), content(saved))
+    on_cpu = model(optimizer=optimizer)
+    lodestar.snapshot.restore(on_cpu, tmp_path)
+    assert_same(content(on_cpu), content(saved))
     # A restored table of as many parts continues the chain.
     restored = model(PLACES[place], optimizer)
     lodestar.snapshot.restore(restored, tmp_path)
+    assert_same(content(restored), content(saved))
     train(restored, rng, batches=1)
     info = lodestar.snapshot.save(restored, tmp_path, delta=True)
     assert info.kind == "delta"
@@ -105,8 +120,9 @@ def test_deltas_contain_changes_and_removals(tmp_path, place, optimizer):
     assert_same(content(again), content(restored))
 
 
-@OPTIMIZERS
-@pytest.mark.parametrize("place", ["gpu", "two gpus", "both"])
+@pytest.mark.parametrize(
+    "place, optimizer", [("two gpus", "Adagrad"), ("both", "RowWiseAdagrad")]
+)
 def test_a_snapshot_has_one_point_of_time_while_training_goes_on(
     tmp_path, place, optimizer
 ):

@@ -10,58 +10,25 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from gpu_tables import (  # noqa: E402
+    DEVICES,
+    assert_same,
+    pair,
+    some_ids,
+    table,
+)
 
 import lodestar  # noqa: E402
 
-GPUS = [["/GPU:0"], ["/GPU:0", "/GPU:1"]]
 
-
-@pytest.fixture(params=GPUS, ids=["one", "two"])
-def devices(request):
-    """Returns the devices of a table."""
-    return request.param
-
-
-def table(devices=None, **kwargs):
-    """Returns a table; all start with the same rows."""
-    kwargs = {"output_dim": 4, "seed": (1, 3)} | kwargs
-    with tf.device("/CPU:0"):
-        return lodestar.EmbeddingVariable(
-            kwargs.pop("output_dim"), devices=devices, **kwargs
-        )
-
-
-def pair(devices, **kwargs):
-    """Returns a table on the CPU and one on `devices`."""
-    return table(**kwargs), table(devices, **kwargs)
-
-
-def content(table):
-    """Returns the complete content of a table by name."""
-    return {k: v.numpy() for k, v in table._export_all().items()}
-
-
-def assert_same(a, b):
-    """Checks that both tables are equal, bit by bit."""
-    a, b = content(a), content(b)
-    for name in a:
-        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
-
-
-def some_ids(rng, shape):
-    """Returns ids from the whole range and close ones, with some repeated."""
-    near = rng.integers(-20, 20, shape)
-    far = rng.choice([2**63 - 1, -(2**63), 2**40], shape)
-    return np.where(rng.random(shape) < 0.2, far, near)
-
-
+@DEVICES
 @pytest.mark.parametrize(
     "dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16]
 )
 @pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros"])
 def test_lookups_are_those_of_the_cpu(devices, rng, dtype, initializer):
     cpu, gpu = pair(
-        devices, dtype=dtype, embeddings_initializer=initializer, output_dim=5
+        devices, dtype=dtype, embeddings_initializer=initializer, dim=5
     )
     for step in range(3):
         ids = some_ids(rng, (4, 6))
@@ -84,21 +51,6 @@ def test_lookups_are_those_of_the_cpu(devices, rng, dtype, initializer):
     assert cpu.size() == gpu.size()
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn", "max", "first"])
-def test_bags(devices, rng, combiner):
-    cpu, gpu = pair(devices, default_row="initial")
-    ids = tf.RaggedTensor.from_row_lengths(some_ids(rng, (12,)), [3, 0, 7, 2])
-    for training in (True, False):
-        np.testing.assert_allclose(
-            cpu.lookup(ids, combiner=combiner, training=training),
-            gpu.lookup(ids, combiner=combiner, training=training),
-            # One device computes the CPU's bits; several add partial sums.
-            rtol=0 if len(devices) == 1 else 1e-5,
-            atol=0 if len(devices) == 1 else 1e-7,
-        )
-    assert_same(cpu, gpu)
-
-
 OPTIMIZERS = [
     keras.optimizers.SGD(0.1),
     keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
@@ -116,6 +68,7 @@ OPTIMIZERS = [
 ]
 
 
+@DEVICES
 @pytest.mark.parametrize(
     "optimizer",
     OPTIMIZERS,
@@ -137,6 +90,7 @@ def test_training(devices, rng, optimizer):
     assert_same(cpu, gpu)
 
 
+@DEVICES
 @pytest.mark.parametrize("name", ["Adam", "RowWiseAdagrad", "Unfused"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_stochastic_rounding(devices, rng, dtype, name):
@@ -168,38 +122,7 @@ def test_stochastic_rounding(devices, rng, dtype, name):
     assert_same(cpu, gpu)
 
 
-def test_a_model_trains_as_on_the_cpu(devices, rng):
-    ids = rng.integers(0, 100, (64, 3))
-    labels = rng.normal(size=(64, 1)).astype(np.float32)
-
-    def train(devices):
-        keras.utils.set_random_seed(1)
-        with tf.device("/CPU:0"):
-            inputs = keras.Input((3,), dtype="int64")
-            x = lodestar.layers.DynamicEmbedding(
-                8, seed=(2, 5), devices=devices
-            )(inputs)
-            outputs = keras.layers.Dense(1)(keras.layers.Flatten()(x))
-            model = keras.Model(inputs, outputs)
-            model.compile(
-                lodestar.optimizers.Adagrad(0.1),
-                "mse",
-                jit_compile=False,
-            )
-            history = model.fit(ids, labels, epochs=3, batch_size=16, verbose=0)
-        return model, history.history["loss"]
-
-    cpu, losses = train(None)
-    gpu, on_gpu = train(devices)
-    np.testing.assert_allclose(on_gpu, losses, rtol=1e-6)
-    np.testing.assert_allclose(
-        gpu.predict(ids, verbose=0),
-        cpu.predict(ids, verbose=0),
-        rtol=1e-5,
-        atol=1e-5,
-    )
-
-
+@DEVICES
 def test_rows_go_in_and_out(devices, rng):
     cpu, gpu = pair(devices)
     ids = some_ids(rng, (50,))
@@ -252,6 +175,7 @@ def test_eviction(rng, eviction):
         assert a[name] == b[name], name
 
 
+@DEVICES
 def test_evicted_rows_are_returned(rng, devices):
     kept = []
     cpu, gpu = pair(devices, on_evict=lambda *evicted: kept.append(evicted))
@@ -336,6 +260,7 @@ def assert_same_pending(a, b, ids):
         assert a[name] == b[name], name
 
 
+@DEVICES
 def test_admission(devices, rng, admission):
     cpu, gpu = pair(devices, admission=admission, eviction=lodestar.MaxAge(2))
     train_cpu, train_gpu = trainers(cpu, gpu)
@@ -356,6 +281,7 @@ def test_admission(devices, rng, admission):
     assert_same_pending(cpu, gpu, np.unique(ids))
 
 
+@DEVICES
 def test_admission_in_bags(devices, rng, admission):
     cpu, gpu = pair(devices, admission=admission)
     for step in range(4):
@@ -368,6 +294,7 @@ def test_admission_in_bags(devices, rng, admission):
         assert_same_pending(cpu, gpu, np.arange(30))
 
 
+@DEVICES
 @pytest.mark.parametrize("to_gpu", [True, False])
 def test_checkpoints_have_waiting_ids(
     devices, rng, tmp_path, admission, to_gpu
@@ -418,6 +345,7 @@ def test_shared_rows(rng, tmp_path, shared, dtype):
     assert_same(cpu, gpu)
 
 
+@DEVICES
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("to_gpu", [True, False])
 def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu, asynchronous):
@@ -434,6 +362,7 @@ def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu, asynchronous):
     assert_same(source, target)
 
 
+@DEVICES
 def test_a_function_of_unknown_dimensions(devices, rng):
     cpu, gpu = pair(devices)
 
@@ -447,68 +376,6 @@ def test_a_function_of_unknown_dimensions(devices, rng):
             on_gpu(ids), cpu.lookup(ids, training=True)
         )
     assert_same(cpu, gpu)
-
-
-def test_gradients_that_are_not_finite_are_refused_or_skipped(devices):
-    for nonfinite in ("raise", "skip"):
-        gpu = table(devices)
-        gpu.lookup([1, 2], training=True)
-        before = content(gpu)
-        with tf.device("/CPU:0"):
-            optimizer = lodestar.optimizers.SGD(1.0, nonfinite=nonfinite)
-        hook = gpu
-        gradient = tf.IndexedSlices(
-            tf.constant([[1.0] * 4, [float("nan")] * 4]),
-            tf.constant([1, 2], tf.int64),
-            tf.constant([-1, 4]),
-        )
-        if nonfinite == "raise":
-            with pytest.raises(
-                tf.errors.InvalidArgumentError,
-                match="the gradient of id 2 is not finite",
-            ):
-                optimizer.apply_gradients([(gradient, hook)])
-            np.testing.assert_array_equal(content(gpu)["rows"], before["rows"])
-        else:
-            optimizer.apply_gradients([(gradient, hook)])
-            np.testing.assert_array_equal(
-                content(gpu)["rows"],
-                before["rows"] - np.float32([[1.0], [0.0]]),
-            )
-
-
-def test_another_optimizer_starts_with_fresh_slots(devices):
-    gpu = table(devices)
-    gpu.lookup([1, 2], training=True)
-    gradient = tf.IndexedSlices(
-        tf.ones([2, 4]), tf.constant([1, 2], tf.int64), tf.constant([-1, 4])
-    )
-    with tf.device("/CPU:0"):
-        optimizers = [
-            lodestar.optimizers.wrap(name)
-            for name in ("sgd", "adagrad", "adam", "adam")
-        ]
-
-    def step(optimizer):
-        optimizer.apply_gradients([(gradient, gpu)])
-
-    sgd, adagrad, adam, again = optimizers
-    step(sgd)
-    step(adagrad)  # nothing is lost
-    step(adagrad)
-    with pytest.warns(UserWarning, match=r"fresh slots .*\(adagrad\)"):
-        step(adam)
-    with pytest.raises(
-        tf.errors.FailedPreconditionError,
-        match="'adam', but the update uses 'adagrad'",
-    ):
-        step(adagrad)
-    step(adam)
-    with pytest.warns(UserWarning, match=r"fresh slots .*\(adam\)"):
-        step(again)
-    velocity = gpu.export().optimizer_slots["velocity"].numpy()
-    np.testing.assert_allclose(velocity, 0.001, 1e-3)
-    assert int(gpu.step) == 6
 
 
 def test_skipped_gradients_make_no_rows():
@@ -548,6 +415,16 @@ def test_the_device_scope_places_rows(rng):
     copied = lodestar.EmbeddingVariable.from_config(gpu.get_config())
     assert copied.devices == gpu.devices
     assert lodestar.EmbeddingVariable(4).devices is None
+
+
+@pytest.mark.parametrize("keys", [["a", "b"], [5, 6]], ids=["text", "int"])
+def test_id_tables_stay_on_the_cpu(keys):
+    with tf.device("/GPU:0"):
+        ids = lodestar.lookup.IdTable(keys)
+        hashed = lodestar.lookup.IdTableWithHashBuckets(ids, 1)
+        for lookup in (ids.lookup, tf.function(hashed.lookup)):
+            assert lookup(tf.constant(keys)).numpy().tolist() == [0, 1]
+    assert ids.resource_handle.device.endswith("CPU:0")
 
 
 def test_what_a_gpu_does_not_have_is_said():

@@ -1,4 +1,4 @@
-"""Compares tables over several GPUs with tables on the CPU."""
+"""Compares tables on one GPU and over several with tables on the CPU."""
 
 import emulated
 
@@ -7,46 +7,21 @@ emulated.load()
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from gpu_tables import (  # noqa: E402
+    DEVICES,
+    GPUS,
+    GRAPH,
+    assert_same,
+    bags,
+    content,
+    pair,
+    table,
+)
 
 import lodestar  # noqa: E402
-from lodestar.layers import EmbeddingCollection  # noqa: E402
 from lodestar.optimizers import table_updates  # noqa: E402
 
-GPUS = [f"/GPU:{i}" for i in range(len(tf.config.list_logical_devices("GPU")))]
-GRAPH = pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 COMBINERS = ["sum", "mean", "sqrtn", "max", "first", "last"]
-
-
-def table(devices=None, dim=4, **kwargs):
-    """Returns a table; all start with the same rows."""
-    kwargs = {"seed": (1, 3)} | kwargs
-    with tf.device("/CPU:0"):
-        return lodestar.EmbeddingVariable(dim, devices=devices, **kwargs)
-
-
-def content(table):
-    """Returns the complete content of a table by name."""
-    return {k: np.asarray(v) for k, v in table._export_all().items()}
-
-
-def assert_same(a, b, exact=True):
-    """Checks that both tables have the same content, or nearly the same rows."""
-    a, b = content(a), content(b)
-    for name in a:
-        if exact or a[name].dtype.kind != "f":
-            np.testing.assert_array_equal(a[name], b[name], err_msg=name)
-        else:
-            np.testing.assert_allclose(
-                a[name], b[name], rtol=1e-5, atol=1e-6, err_msg=name
-            )
-
-
-def bags(rng, count=9, most=6, ids=15):
-    """Returns ragged ids with repeated ids and some empty bags."""
-    lengths = rng.integers(0, most, count)
-    return tf.RaggedTensor.from_row_lengths(
-        rng.integers(-ids, ids, lengths.sum()), lengths
-    )
 
 
 def trained(table, lookups, optimizer, graph, steps=3):
@@ -73,8 +48,10 @@ def trained(table, lookups, optimizer, graph, steps=3):
     return [run() for _ in range(steps)]
 
 
-def sums_shares(kwargs, dtype=tf.float32):
+def sums_shares(devices, kwargs, dtype=tf.float32):
     """Whether each GPU pools its share of a bag, so that last bits may differ."""
+    if len(devices) == 1:
+        return False
     combiner = kwargs.get("combiner")
     if kwargs.get("default_id") is not None:
         return False
@@ -83,21 +60,24 @@ def sums_shares(kwargs, dtype=tf.float32):
     )
 
 
+@DEVICES
 @GRAPH
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("options", [{}, {"padding_id": 3}, {"default_id": 5}])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
-def test_pooled_lookups_and_updates(rng, combiner, options, dtype, graph):
+def test_pooled_lookups_and_updates(
+    devices, rng, combiner, options, dtype, graph
+):
     kwargs = {"combiner": combiner, **options}
     factors = tf.cast(rng.normal(size=(9, 4)), dtype)
     dense = tf.constant(rng.integers(-5, 5, (9, 4)))
     lookups = [(bags(rng), kwargs, factors), (dense, kwargs, factors)]
-    tables = [table(dtype=dtype), table(GPUS, dtype=dtype)]
+    tables = pair(devices, dtype=dtype)
     results = [
         trained(t, lookups, lodestar.optimizers.Adagrad(0.1), graph)
         for t in tables
     ]
-    exact = not sums_shares(kwargs, dtype)
+    exact = not sums_shares(devices, kwargs, dtype)
     for wanted, got in zip(*results, strict=True):
         for a, b in zip(wanted, got, strict=True):
             if exact:
@@ -107,24 +87,26 @@ def test_pooled_lookups_and_updates(rng, combiner, options, dtype, graph):
     assert_same(*tables, exact=exact)
 
 
+@DEVICES
 @GRAPH
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
-def test_rows_of_16_bits(rng, dtype, graph):
+def test_rows_of_16_bits(devices, rng, dtype, graph):
     factors = tf.cast(rng.normal(size=(9, 4)), dtype)
     lookups = [
         (bags(rng), {"combiner": combiner}, factors)
         for combiner in ("max", "first")
     ]
-    tables = [table(dtype=dtype), table(GPUS, dtype=dtype)]
+    tables = pair(devices, dtype=dtype)
     for t in tables:
         trained(t, lookups, lodestar.optimizers.Adagrad(0.1), graph)
     assert_same(*tables)
 
 
+@DEVICES
 @GRAPH
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("options", [{}, {"default_id": 5}])
-def test_weights(rng, combiner, options, graph):
+def test_weights(devices, rng, combiner, options, graph):
     ids = bags(rng)
     weights = ids.with_values(
         tf.constant(
@@ -133,7 +115,7 @@ def test_weights(rng, combiner, options, graph):
     )
     factors = tf.constant(rng.normal(size=(9, 4)), tf.float32)
     kwargs = {"combiner": combiner, "padding_id": 2, **options}
-    tables = [table(), table(GPUS)]
+    tables = pair(devices)
     results = []
     for t in tables:
         optimizer = lodestar.optimizers.SGD(0.1)
@@ -153,8 +135,9 @@ def test_weights(rng, combiner, options, graph):
     assert_same(*tables, exact=False)
 
 
-def test_max_of_equal_and_infinite_rows():
-    tables = [table(), table(GPUS)]
+@DEVICES
+def test_max_of_equal_and_infinite_rows(devices):
+    tables = pair(devices)
     ids = np.arange(20)
     rows = np.where(ids % 3 == 0, -np.inf, np.where(ids == 7, np.inf, 1.0))
     batch = tf.ragged.constant(
@@ -181,8 +164,9 @@ def test_max_of_equal_and_infinite_rows():
         np.testing.assert_array_equal(wanted, got)
 
 
+@DEVICES
 @GRAPH
-def test_several_lookups_without_a_combiner(rng, graph):
+def test_several_lookups_without_a_combiner(devices, rng, graph):
     lookups = [
         (
             tf.constant(rng.integers(-9, 9, shape)),
@@ -191,7 +175,7 @@ def test_several_lookups_without_a_combiner(rng, graph):
         )
         for shape in [(30,), (4, 5), (12, 1)]
     ]
-    tables = [table(), table(GPUS)]
+    tables = pair(devices)
     for optimizer in (lodestar.optimizers.Adam, lodestar.optimizers.Ftrl):
         rows = [
             trained(t, lookups, optimizer(0.1), graph, steps=2) for t in tables
@@ -202,13 +186,14 @@ def test_several_lookups_without_a_combiner(rng, graph):
         assert_same(*tables)
 
 
+@DEVICES
 @pytest.mark.parametrize("clip", ["clipnorm", "clipvalue", "global_clipnorm"])
 @GRAPH
-def test_clipped_gradients(rng, clip, graph):
+def test_clipped_gradients(devices, rng, clip, graph):
     lookups = [
         (bags(rng), {"combiner": "max"}, tf.ones((9, 4))) for _ in range(2)
     ]
-    tables = [table(), table(GPUS)]
+    tables = pair(devices)
     for t in tables:
         optimizer = lodestar.optimizers.SGD(0.1, **{clip: 0.5})
         trained(t, lookups, optimizer, graph)
@@ -232,16 +217,17 @@ def test_repeated_runs_have_the_same_bits(rng, graph):
     assert_same(*tables)
 
 
+@DEVICES
 @GRAPH
 @pytest.mark.parametrize("combiner", ["sum", "max"])
-def test_nonfinite_gradients(rng, combiner, graph):
+def test_nonfinite_gradients(devices, rng, combiner, graph):
     ids = bags(rng)
     kwargs = {"combiner": combiner}
     factors = np.ones((9, 4), np.float32)
     factors[np.argmax(ids.row_lengths()), 1] = np.nan
     start = [(ids, kwargs, tf.ones((9, 4)))]
     bad = [(ids, kwargs, tf.constant(factors))]
-    tables = [table(), table(GPUS)]
+    tables = pair(devices)
     for t in tables:
         trained(t, start, lodestar.optimizers.SGD(0.1), graph, steps=1)
         before = content(t)
@@ -260,46 +246,6 @@ def test_nonfinite_gradients(rng, combiner, graph):
         trained(t, bad, optimizer, graph, steps=1)
     assert_same(*tables, exact=False)
     assert np.isfinite(content(tables[1])["rows"]).all()
-
-
-@GRAPH
-def test_a_collection_of_partitioned_and_whole_tables(rng, graph):
-    def layer(spread, whole):
-        large, small = table(spread, 8), table(whole)
-        return EmbeddingCollection(
-            {
-                "bag": lodestar.Feature(large, "mean", padding_id=0),
-                "most": lodestar.Feature(large, "max", salt="most"),
-                "default": lodestar.Feature(large, "sum", default_id=4),
-                "small": lodestar.Feature(small, "max", max_length=2),
-                "other": lodestar.Feature(table(spread), "max"),
-            }
-        )
-
-    layers = [layer(None, None), layer(GPUS, GPUS[-1:])]
-    ids = {name: bags(rng) for name in layers[0].features}
-    results = []
-    for one in layers:
-        optimizer = lodestar.optimizers.Adagrad(0.1)
-
-        def step(one=one, optimizer=optimizer):
-            with tf.GradientTape() as tape:
-                rows = one(ids)
-                loss = tf.add_n([tf.reduce_sum(r**2) for r in rows.values()])
-            hooks = one.trainable_variables
-            optimizer.apply(tape.gradient(loss, hooks), hooks)
-            return rows
-
-        run = tf.function(step) if graph else step
-        results.append([run() for _ in range(2)])
-    for wanted, got in zip(*results, strict=True):
-        for name in wanted:
-            np.testing.assert_allclose(
-                wanted[name], got[name], rtol=1e-5, atol=1e-6
-            )
-    for a, b in zip(layers[0].tables, layers[1].tables, strict=True):
-        assert_same(a, b, exact=False)
-    assert layers[0].stats() == layers[1].stats()
 
 
 # Ops of a training step that work on the host: they check ids and divide them.
