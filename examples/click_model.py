@@ -94,7 +94,7 @@ def lookup(inputs, deep, wide, dim, seed, padding_id) -> dict:
     }
     pairs = [("deep", name) for name in deep] + [("wide", n) for n in wide]
     features = {
-        f"{part} {name}": lodestar.Feature(
+        f"{part}_{name}": lodestar.Feature(
             tables[part],
             combiner="mean" if part == "deep" else "sum",
             salt=name,
@@ -103,9 +103,9 @@ def lookup(inputs, deep, wide, dim, seed, padding_id) -> dict:
         for part, name in pairs
     }
     rows = lodestar.layers.EmbeddingCollection(features, name="rows")(
-        {f"{part} {name}": inputs[name] for part, name in pairs}
+        {f"{part}_{name}": inputs[name] for part, name in pairs}
     )
-    return {(part, name): rows[f"{part} {name}"] for part, name in pairs}
+    return {(part, name): rows[f"{part}_{name}"] for part, name in pairs}
 
 
 def check(column: Column) -> None:

@@ -137,7 +137,7 @@ def main(**options):
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     try:
         run(**options)
-    except (DataError, SnapshotError, OSError, tf.errors.OpError) as error:
+    except (ValueError, SnapshotError, OSError, tf.errors.OpError) as error:
         # TensorFlow's errors add the name of an op to the message.
         text = getattr(error, "message", str(error))
         raise click.ClickException(text) from error
@@ -163,10 +163,11 @@ def run(output, checkpoint_steps, epochs, learning_rate, seed, **options):
         "seed": seed,
     }
     if versions := lodestar.snapshot.versions(folder):
-        if versions[-1].metadata != settings:
+        found = {name: versions[-1].metadata.get(name) for name in settings}
+        if found != settings:
             raise DataError(
-                f"{folder}: training began with {versions[-1].metadata} and "
-                f"cannot resume with {settings}. Choose another --output."
+                f"{folder}: training began with {found} and cannot resume with "
+                f"{settings}. Choose another --output."
             )
         print(f"Resuming from the checkpoint of step {versions[-1].step}.")
     lodestar.train.fit(
@@ -181,9 +182,10 @@ def run(output, checkpoint_steps, epochs, learning_rate, seed, **options):
 
     # ## Evaluation
 
-    labels = np.concatenate([label for _, label in evaluation])
+    batches = list(evaluation)
+    labels = np.concatenate([label for _, label in batches])
     scores = np.concatenate(
-        [model.predict_on_batch(features) for features, _ in evaluation]
+        [model.predict_on_batch(features) for features, _ in batches]
     )
     results = {
         "steps": f"{int(model.optimizer.iterations):,}",
@@ -191,9 +193,8 @@ def run(output, checkpoint_steps, epochs, learning_rate, seed, **options):
     }
     if best is not None:
         results["  best possible"] = f"{best:.4f}"
-    for table in {
-        v.name: v for v in model.variables if hasattr(v, "stats")
-    }.values():
+    tables = model.get_layer("rows").tables if train.schema.sparse else ()
+    for table in tables:
         stats = table.stats()
         size = stats["bytes"] / max(stats["rows"], 1)
         results[f"table {table.name!r}, dimension {table.output_dim}"] = (
@@ -208,10 +209,9 @@ def run(output, checkpoint_steps, epochs, learning_rate, seed, **options):
     exported = output / "saved_model"
     print(f"Exporting to {exported} and serving it ...")
     lodestar.export.save(model, exported)
-    features, _ = next(iter(evaluation))
-    lodestar.export.verify(model, exported, features, atol=TOLERANCE)
+    lodestar.export.verify(model, exported, batches[0][0], atol=TOLERANCE)
     with lodestar.serving.LiveModel(exported, folder) as live:
-        answers = [live(features).values() for features, _ in evaluation]
+        answers = [live(features).values() for features, _ in batches]
     served = np.concatenate([scores for (scores,) in answers])
     difference = np.max(np.abs(served - scores))
     results[f"{len(served):,} served scores"] = (

@@ -90,7 +90,7 @@ def test_days_are_trained_once_from_the_latest_model_on(run, log, tmp_path):
 
     described = json.loads((out / "saved_model" / "features.json").read_text())
     taken = described["signatures"]["from_rows"]["arguments"]
-    assert {"C1", "I1"} <= {argument["name"] for argument in taken}
+    assert {"deep_C1", "I1"} <= {argument["name"] for argument in taken}
     assert described["tables"][0]["read_by"][0]["padding_id"] is None
     again = run(*command, "--last-day", "2026-02-27")
     assert again.exit_code == 1
@@ -141,7 +141,9 @@ def test_examples_of_a_worker(program, log, tmp_path):
     options = program.main.make_context(
         "ctr", [*map(str, log), "--last-day", "2026-02-28"]
     ).params
-    training = program.DailyTraining(tmp_path, None, **options)
+    options |= {"output": tmp_path, "strategy": None}
+    del options["loopback"]
+    training = program.DailyTraining(**options)
     with lodestar.data.FileListServer(training.days[0][1]) as server:
 
         def batches():

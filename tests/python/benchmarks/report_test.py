@@ -156,8 +156,8 @@ def test_child_processes_end_with_the_program(checkout, tmp_path, end):
     if "print" in end:  # and nobody reads the other end of its stdout
         assert report.run("tiny", NATIVE, tmp_path)["lines"] == [{}]
     else:
-        with pytest.raises(report.ReportError, match="took longer than 5 s"):
-            report.run("tiny", NATIVE, tmp_path, limit=5)
+        with pytest.raises(report.ReportError, match="took longer than 2 s"):
+            report.run("tiny", NATIVE, tmp_path, limit=2)
     assert not is_running(int(pid.read_text()))
 
 

@@ -164,7 +164,7 @@ class Calls(keras.callbacks.Callback):
         self.calls.append(("epoch end", epoch))
 
 
-@pytest.mark.parametrize("kind", ["paths", "pattern", "dataset", "memory"])
+@pytest.mark.parametrize("kind", ["pattern", "dataset", "memory"])
 def test_epochs_of_threads_are_epochs_of_fit(files, kind):
     model, seen = make_model(rate=0.0), Calls()
     whole = open_dataset(files, SPEC, BATCH)
@@ -174,9 +174,7 @@ def test_epochs_of_threads_are_epochs_of_fit(files, kind):
         data.load(files)
     elif kind != "dataset":
         options = {"schema": SPEC, "batch_size": BATCH}
-        data = files
-        if kind == "pattern":
-            data = files[0].replace("part-0", "part-*")
+        data = files[0].replace("part-0", "part-*")
     history = fit(
         model,
         data,
