@@ -6,11 +6,6 @@
 // read, sum gradients, update by Adagrad. The plain loops touch the same cache
 // lines, with prefetches and without locks, growth or checks, so they are the
 // floor of such a step on this machine.
-//
-// Also compares the first call of a table with calls that do the same work in
-// CPU time. One call that adds 4M rows splits every leaf of the index many
-// times; the baseline adds 65,536 rows per call. The first call that counts in
-// a sketch of 2^30 counters allocates them; the baseline fills them with zeros.
 
 #include <algorithm>
 #include <cmath>
@@ -34,14 +29,12 @@
 
 namespace {
 
-using lodestar::CpuSeconds;
 using lodestar::IdOf;
 using lodestar::Median;
 using lodestar::Mix64;
 using lodestar::Require;
 using lodestar::Seconds;
 using lodestar::Span;
-using lodestar::TablePolicies;
 
 constexpr int64_t kBatch = 65536;
 constexpr int kBatches = 16;
@@ -369,61 +362,12 @@ void CompareSteps(int64_t count) {
   }
 }
 
-double SecondsOfLookups(const std::vector<int64_t>& ids, int64_t per_call,
-                        int64_t rows, const TablePolicies& policies) {
-  const auto store = lodestar::NewStore(1, "zeros", policies);
-  std::vector<lodestar::RowRef> refs(per_call);
-  const int64_t total = static_cast<int64_t>(ids.size());
-  const double begin = CpuSeconds();
-  for (int64_t first = 0; first < total; first += per_call) {
-    Require(store->FindOrInsert({ids.data() + first, per_call},
-                                lodestar::kTraining, refs, nullptr));
-  }
-  const double seconds = CpuSeconds() - begin;
-  if (store->size() != rows) std::exit(1);
-  return seconds;
-}
-
-TablePolicies Sketch(int64_t counters) {
-  TablePolicies policies;
-  policies.admission.kind = lodestar::AdmissionPolicy::Kind::kCountingBloom;
-  policies.admission.min_count = 2;
-  policies.admission.num_counters = counters;
-  policies.admission.num_hashes = 3;
-  return policies;
-}
-
-void CompareFirstCalls(bool small) {
-  const int64_t rows = kBatch * (small ? 4 : 64);
-  const std::vector<int64_t> ids = Ids(rows);
-  CompareCalls(
-      small ? "first lookup, adds 256k rows" : "first lookup, adds 4M rows",
-      "65,536 rows per lookup", 0.8, rows,
-      [&] { return SecondsOfLookups(ids, rows, rows, TablePolicies()); },
-      [&] { return SecondsOfLookups(ids, kBatch, rows, TablePolicies()); });
-  constexpr int64_t kCounted = 1000;
-  const int64_t counters = int64_t{1} << (small ? 26 : 30);
-  const std::vector<int64_t> few = Ids(kCounted);
-  CompareCalls(
-      small ? "first lookup, counts 1,000 ids in a sketch of 2^26 counters"
-            : "first lookup, counts 1,000 ids in a sketch of 2^30 counters",
-      "filling the counters with zeros", small ? 0.5 : 10, kCounted,
-      [&] { return SecondsOfLookups(few, kCounted, 0, Sketch(counters)); },
-      [&] {
-        const double begin = CpuSeconds();
-        const std::vector<char> zeros(counters);
-        if (zeros[few[1] & (counters - 1)] != 0) std::exit(1);
-        return CpuSeconds() - begin;
-      });
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--small") == 0) {
     Compare(10000, 32);
     CompareSteps(20000);
-    CompareFirstCalls(/*small=*/true);
     return 0;
   }
   for (const auto& [count, dim] :
@@ -431,6 +375,5 @@ int main(int argc, char** argv) {
     Compare(count, dim);
   }
   CompareSteps(1000000);
-  CompareFirstCalls(/*small=*/false);
   return 0;
 }

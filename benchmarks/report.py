@@ -1,15 +1,13 @@
 """Runs benchmark programs, stores their output, and draws plots.
 
-    python -m benchmarks.report list
     python -m benchmarks.report run NAME... [--small]
-    python -m benchmarks.report run --all [--budget SECONDS]
-        [--tfra-python P] [--torch-python P]
+    python -m benchmarks.report run --all [--tfra-python P] [--torch-python P]
     python -m benchmarks.report draw
 
 `run` writes docs/benchmarks/lines/NAME.json: the lines of the program, with the
-machine, versions, commit and load. `draw` makes the plots and
-docs/benchmarks/figures.md from these files. `bazel build //benchmarks/...`
-builds the C++ programs.
+machine, versions, commit and load. `draw` makes the plots, the tables of
+docs/results.md and docs/benchmarks/figures.md from these files.
+`bazel build //benchmarks/...` builds the C++ programs.
 """
 
 import argparse
@@ -27,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ ROOT = Path(
 FOLDER = ROOT / "docs" / "benchmarks"
 # Folder in FOLDER for the output of programs.
 _LINES = "lines"
+_LIMIT = 4500  # seconds; no program takes a fifth of it
 
 
 class ReportError(RuntimeError):
@@ -57,14 +56,12 @@ class Program:
     """How a benchmark program is run.
 
     Attributes:
-        seconds: Approximate duration on two cores.
-        arguments: Its arguments; "{folder}" becomes an empty folder.
+        arguments: Its arguments.
         small: Its arguments for small sizes.
         native: Whether it is a C++ program, built by Bazel.
         peers: Whether it takes the options of PEERS.
     """
 
-    seconds: int
     arguments: tuple[str, ...] = ()
     small: tuple[str, ...] = ("--small",)
     native: bool = False
@@ -73,7 +70,7 @@ class Program:
     def command(
         self, name: str, small: bool, pythons: Mapping[str, str | None]
     ) -> list[str]:
-        """Returns the command line; "{folder}" is not yet replaced."""
+        """Returns the command line."""
         start = [sys.executable, "-m", f"benchmarks.{name}"]
         if self.native:
             start = [str(ROOT / "bazel-bin" / "benchmarks" / name)]
@@ -86,38 +83,25 @@ class Program:
 
 
 PROGRAMS = {
-    "arrow_benchmark": Program(180),
-    "callers_benchmark": Program(60, small=(), native=True),
-    "collection_benchmark": Program(60),
-    "embedding_benchmark": Program(240, ("--runs", "7")),
-    "embedding_snapshot_benchmark": Program(
-        60, ("{folder}",), ("--small", "{folder}"), native=True
-    ),
-    "embedding_store_benchmark": Program(60, native=True),
-    "eviction_benchmark": Program(60, native=True),
-    "feeding_benchmark": Program(180, ("--small", "--runs", "15")),
-    "growth_benchmark": Program(150, (), ("200000",), native=True),
-    "hogwild_benchmark": Program(240, ("--runs", "7")),
-    "id_table_benchmark": Program(300),
-    "live_model_benchmark": Program(120),
-    "model_benchmark": Program(150),
-    "peers_benchmark": Program(150, peers=True),
-    "reader_benchmark": Program(180),
-    "results": Program(850, peers=True),
-    "second_core_benchmark": Program(400),
-    "sequence_benchmark": Program(240),
-    "sequence_parts_benchmark": Program(180),
+    "arrow_benchmark": Program(),
+    "callers_benchmark": Program(small=(), native=True),
+    "embedding_benchmark": Program(("--runs", "7")),
+    "embedding_store_benchmark": Program(native=True),
+    "eviction_benchmark": Program(native=True),
+    "growth_benchmark": Program(small=("200000",), native=True),
+    "hogwild_benchmark": Program(("--runs", "7")),
+    "id_table_benchmark": Program(),
+    "live_model_benchmark": Program(),
+    "model_benchmark": Program(),
+    "peers_benchmark": Program(peers=True),
+    "reader_benchmark": Program(),
+    "results": Program(peers=True),
+    "sequence_benchmark": Program(),
     "server_benchmark": Program(
-        300, ("lookup", "step"), ("--small", "lookup", "step")
+        ("lookup", "step"), ("--small", "lookup", "step")
     ),
-    "snapshot_benchmark": Program(240),
-    "snapshot_load_benchmark": Program(
-        30,
-        ("{folder}/rows.snapshot", "1000000"),
-        ("{folder}/rows.snapshot", "20000"),
-        native=True,
-    ),
-    "training_benchmark": Program(120),
+    "snapshot_benchmark": Program(),
+    "training_benchmark": Program(),
 }
 
 
@@ -273,7 +257,7 @@ def run(
     *,
     small: bool = False,
     pythons: Mapping[str, str | None] | None = None,
-    limit: float | None = None,
+    limit: float = _LIMIT,
 ) -> dict[str, Any]:
     """Runs one program and writes its file.
 
@@ -283,8 +267,7 @@ def run(
         folder: Folder of the file; created if it does not exist.
         small: Whether to use small sizes, to check the program.
         pythons: The interpreter of each option in PEERS.
-        limit: Time limit in seconds; by default five times the program's
-            duration, and at least 600.
+        limit: Time limit in seconds.
 
     Returns:
         The content of the file.
@@ -293,26 +276,13 @@ def run(
         ReportError: The program does not exist, failed, took too long or
             printed no JSON. An existing file is kept.
     """
-    try:  # before the program runs
-        (folder / _LINES).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReportError(
-            f"Cannot create the folder {folder}: {error}."
-        ) from error
-    command = program.command(name, small, pythons or {})
-    arguments = list(program.small if small else program.arguments)
     load = [round(value, 2) for value in os.getloadavg()]
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        printed = _output(
-            name,
-            [part.replace("{folder}", scratch) for part in command],
-            limit or max(600, 5 * program.seconds),
-        )
+    printed = _output(name, program.command(name, small, pythons or {}), limit)
     record = {
         "program": name,
-        "arguments": arguments,
-        "small": "--small" in arguments or small,
+        "arguments": list(program.small if small else program.arguments),
+        "small": small,
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),
@@ -322,9 +292,8 @@ def run(
         "lines": lines_of(name, printed),
     }
     path = folder / _LINES / f"{name}.json"
-    new = path.with_suffix(".new")
-    new.write_text(_text(record))
-    new.replace(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(record))
     return record
 
 
@@ -340,88 +309,22 @@ def _text(record: Mapping[str, Any]) -> str:
 
 
 def load(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
-    """Returns {program: content of its file}, sorted by name.
-
-    Raises:
-        ReportError: The folder does not exist, a file is not JSON, or it
-            lacks a field.
-    """
-    if not folder.is_dir():
-        raise ReportError(f"{folder} is not a folder.")
-    found = {}
-    for path in sorted((folder / _LINES).glob("*.json")):
-        try:
-            record = json.loads(path.read_text())
-        except ValueError as error:
-            raise ReportError(f"{path} is not JSON: {error}.") from error
-        fields = ("program", "machine", "versions", "commit", "date", "lines")
-        for field in ("small", "load_before", "seconds", *fields):
-            if not isinstance(record, dict) or field not in record:
-                raise ReportError(f"{path} has no {field!r}.")
-        found[record["program"]] = record
-    return found
+    """Returns {program: content of its file}, sorted by name."""
+    return {
+        path.stem: json.loads(path.read_text())
+        for path in sorted((folder / _LINES).glob("*.json"))
+    }
 
 
-def expected_seconds(
-    name: str, program: Program, records: Mapping[str, Mapping[str, Any]]
-) -> float:
-    """Returns the duration of the last full run, or the estimate."""
-    record = records.get(name)
-    return (
-        record["seconds"] if record and not record["small"] else program.seconds
-    )
+def draw(folder: Path) -> None:
+    """Writes the plots and tables of all files."""
+    # Only drawing needs matplotlib.
+    from benchmarks import report_plots, report_tables
 
-
-def order(
-    programs: Mapping[str, Program],
-    records: Mapping[str, Mapping[str, Any]],
-    budget: float | None,
-) -> tuple[list[str], list[str]]:
-    """Returns the programs to run, in order, and the skipped ones.
-
-    Programs without figures come first, then those with the oldest figures.
-    A program that exceeds the rest of the budget, in seconds, is skipped.
-    """
-
-    def age(name: str) -> str:
-        record = records.get(name)
-        return "" if not record or record["small"] else record["date"]
-
-    taken, left = [], []
-    for name in sorted(programs, key=lambda name: (age(name), name)):
-        seconds = expected_seconds(name, programs[name], records)
-        if budget is not None and seconds > budget:
-            left.append(name)
-            continue
-        taken.append(name)
-        if budget is not None:
-            budget -= seconds
-    return taken, left
-
-
-def _run_all(names: Iterable[str], options: argparse.Namespace) -> list[str]:
-    """Runs programs one after another; returns their errors."""
-    errors = []
-    for name in names:
-        print(f"{name} ...", end=" ", flush=True)
-        try:
-            record = run(
-                name,
-                PROGRAMS[name],
-                options.folder,
-                small=options.small,
-                pythons={
-                    option: getattr(options, option[2:].replace("-", "_"))
-                    for option in PEERS
-                },
-            )
-        except ReportError as error:
-            errors.append(str(error))
-            print(f"failed: {error}", flush=True)
-        else:
-            count = len(record["lines"])
-            print(f"{count} lines, {record['seconds']} s", flush=True)
-    return errors
+    records = load(folder)
+    report_tables.write(records, folder)
+    for path in report_plots.write(records, folder):
+        print(path)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -435,18 +338,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="run programs and store their lines")
-    runs.add_argument("names", nargs="*", metavar="NAME")
-    runs.add_argument("--all", action="store_true", help="every program")
     runs.add_argument(
-        "--budget",
-        type=float,
-        help="maximum total duration in seconds, by estimate",
+        "names", nargs="*", metavar="NAME", help=f"any of {', '.join(PROGRAMS)}"
     )
+    runs.add_argument("--all", action="store_true", help="every program")
     runs.add_argument("--small", action="store_true", help="small sizes")
     for option, library in PEERS.items():
         runs.add_argument(option, help=f"an interpreter with {library}")
-    commands.add_parser("draw", help="draw plots and write figures.md")
-    commands.add_parser("list", help="list programs and their durations")
+    commands.add_parser("draw", help="draw plots and write tables")
     return parser
 
 
@@ -454,48 +353,40 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    try:
-        new = options.command != "draw" and not options.folder.exists()
-        records = {} if new else load(options.folder)
-        if options.command == "draw":
-            # Only drawing needs matplotlib.
-            from benchmarks import report_plots, report_tables
-            from benchmarks.peers import results_page
-
-            report_tables.write(records, options.folder)
-            results_page.write(records, options.folder)
-            for path in report_plots.write(records, options.folder):
-                print(path)
-            return 0
-    except ReportError as error:
-        print(error, file=sys.stderr)
-        return 1
-    if options.command == "list":
-        for name, program in PROGRAMS.items():
-            seconds = expected_seconds(name, program, records)
-            date = records[name]["date"] if name in records else "no figures"
-            print(f"{name:30} {seconds:5.0f} s   {date}")
+    if options.command == "draw":
+        draw(options.folder)
         return 0
     for name in options.names:
         if name not in PROGRAMS:
-            parser.error(f"unknown program {name!r}; see `list`")
+            parser.error(f"unknown program {name!r}")
     if bool(options.names) == options.all:
         parser.error("name programs, or use --all")
-    names = PROGRAMS if options.all else dict.fromkeys(options.names)
-    taken, left = order(
-        {name: PROGRAMS[name] for name in names}, records, options.budget
-    )
-    load_now = os.getloadavg()[0]
-    if load_now > 1:
+    if (load_now := os.getloadavg()[0]) > 1:
         print(
             f"The load is {load_now:.1f}; figures of a busy machine are not "
             "reliable.",
             file=sys.stderr,
         )
-    errors = _run_all(taken, options)
-    if left:
-        print("skipped, over budget: " + ", ".join(left))
-    return 1 if errors else 0
+    pythons = {
+        option: getattr(options, option[2:].replace("-", "_"))
+        for option in PEERS
+    }
+    code = 0
+    for name in PROGRAMS if options.all else options.names:
+        print(f"{name} ...", end=" ", flush=True)
+        try:
+            record = run(
+                *(name, PROGRAMS[name], options.folder),
+                small=options.small,
+                pythons=pythons,
+            )
+        except ReportError as error:
+            code = 1
+            print(f"failed: {error}", flush=True)
+        else:
+            count = len(record["lines"])
+            print(f"{count} lines, {record['seconds']} s", flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from benchmarks import report_tables
-from benchmarks.peers import results_page
 
 Record = Mapping[str, Any]
 
@@ -155,10 +154,17 @@ def peers(records: Mapping[str, Record]) -> Figure:
     return figure
 
 
+_DATA_SETS = {
+    "adult": "Adult: who earns more than 50,000 dollars?",
+    "ratings": "MovieLens-100k: will the user like the movie?",
+    "stream": "A click stream of Criteo's shape",
+}
+
+
 def results(records: Mapping[str, Record]) -> Figure:
     """Draws examples per second and AUC, with a panel per data set."""
     record = records["results"]
-    groups = results_page.groups(record["lines"])
+    groups = report_tables.groups(record["lines"])
     figure, panels = _figure(2.2, len(groups), record)
     for axes, lines in zip(panels, groups):
         names = [line["library"] for line in lines]
@@ -167,8 +173,43 @@ def results(records: Mapping[str, Record]) -> Figure:
         for place, line in enumerate(lines):
             text = f"{_short(rates[place])}, AUC {line['auc']:.3f}"
             _label(axes, rates[place], place, text)
-        _title(axes, results_page.title(lines[0]), 50)
+        title = _DATA_SETS[lines[0]["work"]]
+        if lines[0]["work"] == "stream":
+            title += f", {lines[0]['train_rows']:,} rows"
+        _title(axes, title, 50)
     return figure
+
+
+def _pairs(
+    record: Record,
+    rows: Mapping[str, Sequence[float]],
+    names: Sequence[str],
+    unit: str,
+    title: str,
+    digits: str = ",.0f",
+) -> tuple[Figure, Axes]:
+    """Draws two bars per row, the first in our color.
+
+    Args:
+        record: The program's record.
+        rows: The values of both bars, by name of the row.
+        names: Names of the bars.
+        unit: Label of the x axis.
+        title: Title of the plot.
+        digits: Format of the values.
+    """
+    figure, (axes,) = _figure(1.6 + 0.75 * len(rows), 1, record)
+    for i, (name, color) in enumerate(zip(names, (_OURS, _OTHERS))):
+        places = [place + 0.3 * i - 0.08 for place in range(len(rows))]
+        values = [pair[i] for pair in rows.values()]
+        axes.barh(places, values, 0.28, color=color, label=name)
+        for place, value in zip(places, values):
+            _label(axes, value, place, format(value, digits))
+    _rows(axes, list(rows))
+    axes.margins(x=0.15)
+    axes.set_xlabel(f"{unit}, more is better")
+    _title(axes, title)
+    return figure, axes
 
 
 _SIZED = re.compile(r"lookup, (\d+) of (\d+) x (\d+)$")
@@ -177,37 +218,24 @@ _SIZED = re.compile(r"lookup, (\d+) of (\d+) x (\d+)$")
 def lookups(records: Mapping[str, Record]) -> Figure:
     """Draws ids per second by rows and dimension, compared with tf.gather."""
     record = records["embedding_benchmark"]
-    rows = []
+    found = {}
     for line in record["lines"]:
-        found = _SIZED.match(line["work"])
-        if not found or found[1] == "1" or "gather" not in line["baseline"]:
-            continue
-        size = int(found[2]), int(found[3])
-        rates = [
-            1e3 / line[side] for side in ("ns_per_item", "baseline_ns_per_item")
-        ]
-        rows.append((size, rates))
-    rows.sort(key=lambda row: (row[0][1], row[0][0]))
-    figure, (axes,) = _figure(1.9 + 0.4 * len(rows), 1, record)
-    for place, (_, (ours, theirs)) in enumerate(rows):
-        axes.plot([ours, theirs], [place] * 2, color=_OTHERS, zorder=1)
-    for i, (label, color) in enumerate(
-        (
-            ("Lodestar, any int64 id", _OURS),
-            ("tf.gather of a dense Variable", _OTHERS),
-        )
-    ):
-        rates = [rates[i] for _, rates in rows]
-        axes.scatter(rates, range(len(rows)), color=color, label=label, s=60)
-    axes.set_yticks(
-        range(len(rows)),
-        [f"{_rate(count)} rows of {dim}" for (count, dim), _ in rows],
+        sized = _SIZED.match(line["work"])
+        if sized and sized[1] != "1" and "gather" in line["baseline"]:
+            dim, count = int(sized[3]), int(sized[2])
+            sides = (line["ns_per_item"], line["baseline_ns_per_item"])
+            found[dim, count] = [1e3 / nanoseconds for nanoseconds in sides]
+    figure, axes = _pairs(
+        record,
+        {
+            f"{_rate(count)} rows of {dim}": found[dim, count]
+            for dim, count in sorted(found)
+        },
+        ("Lodestar, any int64 id", "tf.gather of a dense Variable"),
+        "million ids per second",
+        "Lookups of 65,536 resident ids, by rows and dimension",
     )
-    axes.invert_yaxis()
-    axes.set_xlim(left=0)
-    axes.set_xlabel("million ids per second, more is better")
-    _title(axes, "Lookups of 65,536 resident ids, by rows and dimension", 40)
-    _legend(axes, loc="upper center", bbox_to_anchor=(0.4, -0.18))
+    _legend(axes, loc="upper right", ncols=2)
     return figure
 
 
@@ -255,58 +283,44 @@ def saving(records: Mapping[str, Record]) -> Figure:
     """Draws MB per second of saving and restoring, and of the baselines."""
     record = records["snapshot_benchmark"]
     lines = [line for line in record["lines"] if "MB" in line]
-    figure, (axes,) = _figure(1.6 + 0.75 * len(lines), 1, record)
-    for i, (field, color, name) in enumerate(
-        (
-            ("seconds", _OURS, "Lodestar"),
-            ("baseline_seconds", _OTHERS, "baseline"),
-        )
-    ):
-        rates = [line["MB"] / line[field] for line in lines]
-        places = [place + 0.3 * i - 0.08 for place in range(len(lines))]
-        axes.barh(places, rates, 0.28, color=color, label=name)
-        for place, rate in zip(places, rates):
-            _label(axes, rate, place, f"{rate:,.0f}")
-    _rows(
-        axes,
-        [f"{line['work'].split(',')[0]}; {line['baseline']}" for line in lines],
+    figure, axes = _pairs(
+        record,
+        {
+            f"{line['work'].split(',')[0]}; {line['baseline']}": [
+                line["MB"] / line["seconds"],
+                line["MB"] / line["baseline_seconds"],
+            ]
+            for line in lines
+        },
+        ("Lodestar", "baseline"),
+        "MB of the file per second",
+        f"Saving and restoring {lines[0]['work'].split(', ', 1)[1]}",
     )
-    axes.margins(x=0.15)
-    axes.set_xlabel("MB of the file per second, more is better")
     _legend(axes, loc="upper right", ncols=2)
-    rows = lines[0]["work"].split(", ", 1)[1]
-    _title(axes, f"Saving and restoring {rows}")
     return figure
 
 
 def reading(records: Mapping[str, Record]) -> Figure:
     """Draws GB per second of the readers, by format and threads."""
     record = records["reader_benchmark"]
-    rates: dict[str, dict[str, float]] = {}
+    rates: dict[str, list[float]] = {}
     for line in record["lines"]:
         if "gigabytes_a_second" in line and " threads" in line["work"]:
             work, threads = line["work"].rsplit(", ", 1)
-            rates.setdefault(work, {})[threads] = line["gigabytes_a_second"]
-    figure, (axes,) = _figure(1.6 + 0.75 * len(rates), 1, record)
-    for i, (threads, name, color) in enumerate(
-        (
-            ("1 threads", "1 thread", _OURS),
-            ("2 threads", "2 threads", _LIGHTER),
-        )
-    ):
-        places = [place + 0.3 * i - 0.08 for place in range(len(rates))]
-        values = [rates[work].get(threads, 0.0) for work in rates]
-        axes.barh(places, values, 0.28, color=color, label=name)
-        for place, value in zip(places, values):
-            _label(axes, value, place, f"{value:.2f}")
+            pair = rates.setdefault(work, [0.0, 0.0])
+            pair[threads == "2 threads"] = line["gigabytes_a_second"]
+    figure, axes = _pairs(
+        record,
+        rates,
+        ("1 thread", "2 threads"),
+        "GB of the file per second",
+        "Reading samples of 13 floats and 26 slots, from page cache",
+        ".2f",
+    )
     if not record["small"]:
         axes.axvline(
             1, color=_WANTED, ls="--", lw=1, label="target of Norm, Raw"
         )
-    _rows(axes, list(rates))
-    axes.margins(x=0.15)
-    axes.set_xlabel("GB of the file per second, more is better")
-    _title(axes, "Reading samples of 13 floats and 26 slots, from page cache")
     _legend(axes, loc="upper left", ncols=3)
     return figure
 

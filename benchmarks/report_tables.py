@@ -1,8 +1,12 @@
-"""Writes docs/benchmarks/figures.md: each program's output as tables."""
+"""Writes each program's output as tables.
+
+docs/benchmarks/figures.md has all of it, and docs/results.md that of results.py.
+"""
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +72,24 @@ def _fields(line: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _table(lines: Sequence[Mapping[str, Any]], judge: bool) -> list[str]:
+def table(rows: Iterable[Sequence[str]], align: str = "---") -> str:
+    """Formats a table; all columns except the first are aligned by `align`."""
+    head, *rest = rows
+    marks = ["---", *[align] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, marks, *rest))
+
+
+def _table_of(lines: Sequence[Mapping[str, Any]], judge: bool) -> str:
     """Formats lines with the same fields as a table."""
     names = _fields(lines[0])
     marked = [reached(line) if judge else None for line in lines]
     judged = any(mark is not None for mark in marked)
-    heads = [*names, "reached"] if judged else names
-    rows = [heads, ["---"] * len(heads)]
+    rows = [[*names, "reached"] if judged else names]
     for line, mark in zip(lines, marked):
-        row = [_cell(line[name]) for name in names]
+        rows.append([_cell(line[name]) for name in names])
         if judged:
-            row.append({True: "yes", False: "**no**", None: ""}[mark])
-        rows.append(row)
-    return [f"| {' | '.join(row)} |" for row in rows]
+            rows[-1].append({True: "yes", False: "**no**", None: ""}[mark])
+    return table(rows)
 
 
 def title(line: Mapping[str, Any]) -> str:
@@ -89,7 +98,7 @@ def title(line: Mapping[str, Any]) -> str:
 
 
 def text(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the page for the records of programs."""
+    """Returns figures.md for the records of programs."""
     marks = [
         (f"[{name}](#{name}): {title(line)}", reached(line))
         for name, record in records.items()
@@ -108,10 +117,65 @@ def text(records: Mapping[str, Mapping[str, Any]]) -> str:
         command = " ".join([name, *record["arguments"]])
         out.append(f"## {name}\n\n`{command}`; {origin(record)}.\n")
         for _, group in itertools.groupby(record["lines"], _fields):
-            out += [*_table(list(group), not record["small"]), ""]
+            out += [_table_of(list(group), not record["small"]), ""]
     return "\n".join(out)
 
 
+def _size(number: float) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number:.0f} B"
+
+
+# For each column of docs/results.md: the field of a line, and its format.
+_RESULTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "library": ("library", str),
+    "AUC": ("auc", "{:.4f}".format),
+    "examples per second": ("examples_per_second", "{:,.0f}".format),
+    "first step": ("first_step_seconds", "{:.1f} s".format),
+    "rows": ("table_rows", "{:,.0f}".format),
+    "bytes per row": ("bytes_per_row", "{:,.0f}".format),
+    "memory": ("memory", _size),
+    "export": ("export_bytes", _size),
+    "request": ("request_ms", "{:.2f} ms".format),
+}
+_RESULTS_TABLE = re.compile(r"\| library \| AUC .*\n(?:\|.*\n)+")
+
+
+def groups(
+    lines: Sequence[Mapping[str, Any]],
+) -> list[list[Mapping[str, Any]]]:
+    """Returns the lines of results.py for each data set."""
+    by = itertools.groupby(lines, lambda x: (x["work"], x["train_rows"]))
+    return [list(group) for _, group in by]
+
+
+def with_results(page: str, record: Mapping[str, Any]) -> str:
+    """Returns docs/results.md with the figures of results.py.
+
+    Replaces the tables of the data sets, in order, and the last paragraph, which
+    lists the machine and the versions. The text between them is written by hand.
+    """
+    tables = []
+    for group in groups(record["lines"]):
+        rows = [list(_RESULTS)]
+        for line in group:
+            memory = line["table_rows"] * line["bytes_per_row"]
+            line = {**line, "memory": memory}
+            rows.append([text(line[x]) for x, text in _RESULTS.values()])
+        tables.append(table(rows, "---:") + "\n")
+    left = iter(tables)
+    page = _RESULTS_TABLE.sub(lambda found: next(left), page)
+    versions = sorted({line["version"] for line in record["lines"]})
+    kept, _, _ = page.rstrip().rpartition("\n\n")
+    machine = f"{origin(record)}. {'; '.join(versions)}."
+    return f"{kept}\n\n{textwrap.fill(machine, 140)}\n"
+
+
 def write(records: Mapping[str, Mapping[str, Any]], folder: Path) -> None:
-    """Writes figures.md to a folder."""
+    """Writes figures.md to a folder, and updates results.md next to it."""
     (folder / "figures.md").write_text(text(records))
+    if "results" in records:
+        page = folder.absolute().parent / "results.md"
+        page.write_text(with_results(page.read_text(), records["results"]))

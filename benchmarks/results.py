@@ -8,7 +8,8 @@ Adult, MovieLens-100k and a generated click stream, described in
 TFRA, FBGEMM and PyTorch's EmbeddingBag; peers_benchmark describes the
 interpreters, which also need pyarrow. Each training runs in a separate process.
 The libraries take turns, and figures are medians. Only the fastest libraries
-train on all rows of the stream, once. `report draw` writes docs/results.md.
+train on all rows of the stream, once. `report draw` writes the tables of
+docs/results.md.
 """
 
 import argparse
@@ -137,11 +138,6 @@ def _options() -> argparse.Namespace:
     for option, library in report.PEERS.items():
         parser.add_argument(option, help=f"an interpreter with {library}")
     parser.add_argument(
-        "--data",
-        type=Path,
-        help="a folder that keeps downloads; default: a temporary one",
-    )
-    parser.add_argument(
         "--rows",
         type=int,
         default=10_000_000,
@@ -182,10 +178,8 @@ def main() -> None:
     fastest = [name for name in _FASTEST if name in pythons]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        kept = options.data or folder
-        kept.mkdir(parents=True, exist_ok=True)
         for task in (
-            results_data.adult(folder, kept, options.small),
+            results_data.adult(folder, options.small),
             results_data.ratings(folder, options.small),
             results_data.stream(folder, options.rows_of_all),
         ):

@@ -23,6 +23,7 @@ from elftools.elf.elffile import ELFFile
 ROOT = pathlib.Path(os.path.abspath(__file__)).parents[1]
 MOST_BYTES = 20_000_000
 _NAME = "_lodestar_ops.so"
+_STUB = "_gen_ops.pyi"
 _MARKER = re.compile(rb"LODESTAR_BUILT_FOR_TENSORFLOW=(\d+\.\d+)[^\0]*\0")
 # In pyproject.toml, for all releases that a wheel may support.
 _EXTRA = re.compile(r'"(tensorflow(?:-cpu)?)>=[^"]*"')
@@ -171,9 +172,14 @@ def _stage(folder: pathlib.Path, libraries: dict[str, pathlib.Path]) -> None:
         raise WheelError(f"{project.name} has no extras of TensorFlow.")
     project.write_text(text)
     package = ROOT / "python" / "lodestar"
+    stub = ROOT / "tools" / _STUB
+    if not stub.exists():  # without Bazel
+        stub = ROOT / "bazel-bin" / "tools" / _STUB
+    _copy(stub, folder / "python" / "lodestar" / _STUB)
     for suffix in ("*.py", "*.pyi", "*.csv.gz", "py.typed"):
         for path in package.rglob(suffix):
-            _copy(path, folder / path.relative_to(ROOT))
+            if path.name != _STUB:  # a link, which Bazel leaves out
+                _copy(path, folder / path.relative_to(ROOT))
     for header in installed_headers():
         _copy(
             ROOT / header, folder / "python" / "lodestar" / "include" / header

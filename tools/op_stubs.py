@@ -1,15 +1,14 @@
-"""Writes python/lodestar/_gen_ops.pyi, the types of the library's ops.
+"""Prints the types of the library's ops: `op_stubs.py LIBRARY`.
 
 TensorFlow generates their Python code when it loads the library, so type
-checkers cannot see it. `bazel run //tools:op_stubs` rewrites the file.
+checkers cannot see it. The build writes bazel-bin/tools/_gen_ops.pyi, to which
+python/lodestar/_gen_ops.pyi is a link.
 """
 
 import inspect
-import pathlib
 import re
+import sys
 import types
-
-PATH = "python/lodestar/_gen_ops.pyi"
 
 _HEAD = '''"""What TensorFlow generates of the library's ops; see tools/op_stubs.py."""
 
@@ -95,8 +94,6 @@ def stub(gen_ops: types.ModuleType) -> str:
 
 
 if __name__ == "__main__":
-    from lodestar._library import gen_ops
+    import tensorflow as tf
 
-    # Bazel's copies of this file are links to it.
-    root = pathlib.Path(__file__).resolve().parents[1]
-    (root / PATH).write_text(stub(gen_ops))
+    sys.stdout.write(stub(tf.load_op_library(sys.argv[1])))

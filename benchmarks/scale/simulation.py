@@ -4,16 +4,10 @@ Simulates workers that each look up a batch of ids of Zipf's law and send
 gradients back: how unique ids are partitioned, how many servers a step calls,
 how much more than the mean the busiest server does, and how long a step waits
 for the slowest. The costs were measured by `server_benchmark.py calibrate`,
-which wrote them to figures.jsonl. The simulation is seeded, so a run prints the
-same again.
-
-    python -m benchmarks.scale.simulation [FIGURES]
-
-prints one JSON line of the figures, one per number of servers, and one for each
-measured step to which no figure is fitted.
+which wrote them to figures.jsonl. The simulation is seeded, so `scale.tables`
+prints the same again.
 """
 
-import argparse
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -22,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from lodestar.ops import id_hash
+
 FIGURES = Path(__file__).with_name("figures.jsonl")
 SERVERS = (8, 16, 64, 256, 1024)
 _HEAD = 1 << 20  # ranks whose frequencies are summed one by one
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # The figures are fitted to measured batches of fewer ids; larger batches are
 # predicted.
 _PREDICTED_IDS = 65_536
@@ -262,22 +257,6 @@ class Zipf:
         return np.exp(y) if power == 0 else (y * power) ** (1.0 / power)
 
 
-def part_of_id(ids: np.ndarray, parts: int) -> np.ndarray:
-    """Returns the part of `parts` for each int64 id, like core's `id_parts.h`."""
-    with np.errstate(over="ignore"):
-        word = _mix64(_mix64(ids.astype(np.uint64)) + _GOLDEN)
-    return ((word >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(
-        np.int64
-    )
-
-
-def _mix64(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def predict(
     servers: int,
     figures: Figures,
@@ -311,7 +290,7 @@ def predict(
         ids, occurrences = np.unique(
             zipf.draw(rng, load.ids), return_counts=True
         )
-        part = part_of_id(ids, servers)
+        part = id_hash.part_of_id(ids, servers)
         counts[step] = np.bincount(part, minlength=servers)
         all_counts[step] = np.bincount(part, occurrences, servers)
     distinct = counts.sum(axis=1).mean()
@@ -429,24 +408,3 @@ def held_against(
             }
         )
     return found
-
-
-def main() -> None:
-    """Prints the predictions."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("figures", nargs="?", type=Path, default=FIGURES)
-    parser.add_argument("--steps", type=int, default=100)
-    arguments = parser.parse_args()
-    lines = read_lines(arguments.figures)
-    figures = fitted(lines)
-    for field in (figures, Load()):
-        print(json.dumps(dataclasses.asdict(field)), flush=True)
-    for servers in SERVERS:
-        found = predict(servers, figures, steps=arguments.steps)
-        print(json.dumps(dataclasses.asdict(found)), flush=True)
-    for pair in held_against(lines, figures):
-        print(json.dumps(pair), flush=True)
-
-
-if __name__ == "__main__":
-    main()

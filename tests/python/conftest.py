@@ -42,8 +42,8 @@ def fork():
     """Returns a Fork that ends with the test."""
     with contextlib.ExitStack() as stack:
 
-        def make(function, *arguments):
-            process = Fork(function, *arguments)
+        def make(function, *arguments, **options):
+            process = Fork(function, *arguments, **options)
             stack.callback(process.kill)
             return process
 

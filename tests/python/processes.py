@@ -3,6 +3,7 @@
 Starting takes seconds, longer than most of the code they run.
 """
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -96,15 +97,16 @@ class Fork:
     Args:
         function: A function of a module that can be imported by name.
         *arguments: Its arguments.
+        **options: Its named arguments.
 
     Attributes:
         stdout: Its output, as a text file.
     """
 
-    def __init__(self, function, *arguments):
+    def __init__(self, function, *arguments, **options):
         reader, writer = _FORKS.Pipe(duplex=False)
         self._process = _FORKS.Process(
-            target=_call, args=(writer, function, arguments)
+            target=_call, args=(writer, function, arguments, options)
         )
         self._process.start()
         writer.close()
@@ -129,7 +131,16 @@ class Fork:
         self.stdout.close()
 
 
-def _call(stdout, function, arguments):
+def run_program(module, name, *arguments, **variables):
+    """Calls a function of a module that may start a cluster when it is imported.
+
+    `variables` are set in the environment first.
+    """
+    os.environ |= variables
+    getattr(importlib.import_module(module), name)(*arguments)
+
+
+def _call(stdout, function, arguments, options):
     os.dup2(stdout.fileno(), 1)
     stdout.close()
-    function(*arguments)
+    function(*arguments, **options)

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import _bases
-from lodestar._library import gen_ops
 from lodestar.data import Column, open_dataset
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.open_dataset import OpenArguments
@@ -153,11 +152,6 @@ def test_declared_arguments_are_the_options():
     readers = [f.dataset for f in FORMATS.values() if f.dataset]
     named = {n for f in [open_dataset, *readers] for n in _named_arguments(f)}
     assert OpenArguments.__optional_keys__ == (read | named) - {"split"}
-
-
-def test_stubs_of_the_ops():
-    # If this fails, `bazel run //tools:op_stubs` rewrites them.
-    assert (_ROOT / op_stubs.PATH).read_text() == op_stubs.stub(gen_ops)
 
 
 def test_an_argument_of_no_known_kind_is_refused():

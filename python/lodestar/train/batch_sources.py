@@ -23,7 +23,6 @@ class BatchSource:
     def __init__(
         self, name: str, dataset: Any, steps: int | None, restarts: bool = False
     ):
-        check_dataset(name, dataset)
         self._name = name
         self.dataset = dataset
         # A ResumableDataset reads another dataset.
@@ -117,11 +116,3 @@ def no_batch(name: str, pieces: Sequence[str]) -> ValueError:
     return ValueError(
         f"`{name}` has no batch: no record was found in {names}{others}."
     )
-
-
-def check_dataset(name: str, dataset: Any) -> None:
-    """Raises TypeError unless `dataset` is a `tf.data.Dataset`."""
-    if not isinstance(dataset, tf.data.Dataset):
-        raise TypeError(
-            f"`{name}` must be a tf.data.Dataset, got {type(dataset).__name__}."
-        )

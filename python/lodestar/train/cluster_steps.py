@@ -9,11 +9,7 @@ import tensorflow as tf
 
 from lodestar._checks import check_count
 from lodestar.optimizers.update_attempt import UpdateLogs
-from lodestar.train.batch_sources import (
-    BatchSource,
-    WorkerSource,
-    check_dataset,
-)
+from lodestar.train.batch_sources import BatchSource, WorkerSource
 from lodestar.train.loop import Steps
 from lodestar.train.scheduled_step import ScheduledStep
 from lodestar.train.step import accumulates_gradients, check_train_step
@@ -25,8 +21,8 @@ STEPS_PER_ROUND = 100
 class ClusterSteps(Steps):
     """Runs rounds of steps on the workers of a model's cluster.
 
-    `name` is the name of the argument `data` in messages. `data` may be a function
-    that returns the dataset of each worker.
+    `name` is the name of the argument `data` in messages. With `by_workers`, each
+    worker reads `data` itself.
     """
 
     def __init__(
@@ -38,6 +34,7 @@ class ClusterSteps(Steps):
         kind: str = "train",
         steps_per_round: int | None = None,
         sync_every: int = 1,
+        by_workers: bool = False,
     ):
         _check_model(model)
         strategy = model.distribute_strategy
@@ -53,10 +50,6 @@ class ClusterSteps(Steps):
             }
             steps_per_round = STEPS_PER_ROUND * len(workers)
         check_count("steps_per_round", steps_per_round, 1)
-        by_workers = callable(data) and kind == "train"
-        if by_workers:
-            data = data(tf.distribute.InputContext())
-        check_dataset(name, data)
         with strategy.scope(), self.errors():
             spec = data.element_spec
             try:

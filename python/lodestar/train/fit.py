@@ -180,10 +180,8 @@ def fit(
     workers.check_alike(model.distribute_strategy, alike)
     given_data = GivenData(schema, batch_size)
     given_data.check(data, validation_data)
-    if not (
-        (by_servers and is_function(data))
-        or (not alone and not are_paths(data))
-    ):
+    by_workers = by_servers and is_function(data)
+    if alone or are_paths(data):
         data = given_data.batches("data", data, shuffle)
     if snapshots is not None:
         if not isinstance(snapshots, Snapshot):
@@ -200,6 +198,7 @@ def fit(
             steps_per_epoch,
             steps_per_round=steps_per_round,
             sync_every=sync_every,
+            by_workers=by_workers,
         )
     with steps.errors():
         callbacks = [c for c in _flat(callbacks) if c is not snapshots]

@@ -218,18 +218,11 @@ def _of_py_dataset(name: str, data: keras.utils.PyDataset) -> tf.data.Dataset:
             yield batch(number)
         data.on_epoch_end()
 
-    def signature(value: Any) -> tf.TypeSpec:
-        spec = tf.type_spec_from_value(value)
-        if isinstance(spec, tf.TensorSpec):
-            return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
-        if isinstance(spec, tf.RaggedTensorSpec):
-            return tf.RaggedTensorSpec(
-                [None, *spec.shape[1:]], spec.dtype, spec.ragged_rank
-            )
-        return tf.SparseTensorSpec([None, *spec.shape[1:]], spec.dtype)
-
     if count == 0:
         raise ValueError(f"`{name}` has no batch.")
-    specs = tf.nest.map_structure(signature, batch(0))
-    made = tf.data.Dataset.from_generator(batches, output_signature=specs)
+    # Batches of other sizes than the first have the same specs.
+    specs = tf.data.Dataset.from_tensors(batch(0)).unbatch().batch(1)
+    made = tf.data.Dataset.from_generator(
+        batches, output_signature=specs.element_spec
+    )
     return made.apply(tf.data.experimental.assert_cardinality(count))

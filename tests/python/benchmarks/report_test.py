@@ -1,6 +1,5 @@
 """Tests of the report: it runs programs, writes their files and draws plots."""
 
-import json
 import re
 import sys
 import time
@@ -14,7 +13,7 @@ from benchmarks import report, report_plots, report_tables
 from lodestar.version import __version__
 
 FIGURES = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
-NATIVE = report.Program(1, native=True)
+NATIVE = report.Program(native=True)
 
 
 @pytest.fixture
@@ -94,17 +93,20 @@ def test_output_is_stored(checkout, tmp_path):
         "tiny",
         "print('made {} files')\nprint('{\"work\": \"w\"}')\n"
         "print('noise', file=sys.stderr)\n"
-        "import json, os\n"
-        "print(json.dumps({'work': 'a', 'list': os.listdir(sys.argv[1])}))",
+        "import json\n"
+        "print(json.dumps({'work': 'a', 'list': sys.argv[1:]}))",
     )
-    program = report.Program(1, ("{folder}",), native=True)
+    program = report.Program(("--runs", "7"), native=True)
     folder = tmp_path / "a" / "ü b"
     record = report.run("tiny", program, folder)
-    assert record["lines"] == [{"work": "w"}, {"work": "a", "list": []}]
+    assert record["lines"] == [
+        {"work": "w"},
+        {"work": "a", "list": ["--runs", "7"]},
+    ]
     assert record["versions"]["lodestar"] == __version__
     assert record["versions"]["compiler"] == "none"
     assert record["commit"] == "unknown" and not record["small"]
-    assert record["arguments"] == ["{folder}"]
+    assert record["arguments"] == ["--runs", "7"]
     assert report.load(folder) == {"tiny": record}
     # The old file is kept if the program fails.
     checkout("tiny", "sys.exit(1)")
@@ -142,12 +144,6 @@ def test_a_program_that_is_not_built(checkout, tmp_path):
         report.run("tiny", NATIVE, tmp_path)
 
 
-def test_a_program_that_does_not_end(checkout, tmp_path):
-    checkout("tiny", "import time\ntime.sleep(3600)")
-    with pytest.raises(report.ReportError, match="took longer than 1 sec"):
-        report.run("tiny", NATIVE, tmp_path, limit=1)
-
-
 @pytest.mark.parametrize("end", ["print('{}')", "time.sleep(3600)"])
 def test_child_processes_end_with_the_program(checkout, tmp_path, end):
     pid = tmp_path / "pid"
@@ -160,8 +156,8 @@ def test_child_processes_end_with_the_program(checkout, tmp_path, end):
     if "print" in end:  # and nobody reads the other end of its stdout
         assert report.run("tiny", NATIVE, tmp_path)["lines"] == [{}]
     else:
-        with pytest.raises(report.ReportError, match="took longer than 5 s"):
-            report.run("tiny", NATIVE, tmp_path, limit=5)
+        with pytest.raises(report.ReportError, match="took longer than 2 s"):
+            report.run("tiny", NATIVE, tmp_path, limit=2)
     assert not is_running(int(pid.read_text()))
 
 
@@ -196,11 +192,11 @@ def test_programs_of_python_run_from_anywhere(tmp_path, monkeypatch):
     with pytest.raises(
         report.ReportError, match="^measure printed no JSON line"
     ):
-        report.run("measure", report.Program(1), tmp_path)
+        report.run("measure", report.Program(), tmp_path)
 
 
 def test_commands():
-    program = report.Program(1, ("--runs", "7"), peers=True)
+    program = report.Program(("--runs", "7"), peers=True)
     start = [sys.executable, "-m", "benchmarks.x"]
     pythons = {"--tfra-python": None, "--torch-python": "/p/python"}
     assert program.command("x", False, {}) == [*start, "--runs", "7"]
@@ -208,7 +204,7 @@ def test_commands():
         *(*start, "--small"),
         "--torch-python=/p/python",
     ]
-    assert report.Program(1).command("x", False, pythons) == start
+    assert report.Program().command("x", False, pythons) == start
 
 
 @pytest.mark.parametrize(
@@ -258,38 +254,6 @@ def test_tables():
     )
 
 
-def test_order_and_budget():
-    programs = {name: report.Program(10) for name in "abcd"}
-    records = {
-        "a": record_of([], date="2026-02-01 00:00", seconds=20.0),
-        "b": record_of([], date="2026-01-01 00:00", seconds=5.0),
-        "c": record_of([], small=True, seconds=1.0),
-    }
-    assert report.order(programs, records, None) == (list("cdba"), [])
-    assert report.order(programs, records, 26) == (list("cdb"), ["a"])
-    assert report.order(programs, records, 0) == ([], list("cdba"))
-
-
-def test_invalid_files(tmp_path):
-    path = tmp_path / "lines" / "x_benchmark.json"
-    path.parent.mkdir()
-    path.write_text("{")
-    with pytest.raises(
-        report.ReportError, match=r"x_benchmark.json is not JSON"
-    ):
-        report.load(tmp_path)
-    whole = record_of([{"work": "a"}])
-    for field in ("lines", "machine", "small"):
-        path.write_text(
-            json.dumps({k: v for k, v in whole.items() if k != field})
-        )
-        with pytest.raises(report.ReportError, match=f"has no '{field}'"):
-            report.load(tmp_path)
-    path.write_text("[]")
-    with pytest.raises(report.ReportError, match="has no"):
-        report.load(tmp_path)
-
-
 def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(report, "PROGRAMS", {"tiny": NATIVE, "bad": NATIVE})
     checkout("tiny", 'print(\'{"work": "w"}\')')
@@ -299,10 +263,7 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "bad ... failed: bad failed with status 1: broken" in printed
     assert "tiny ... 1 lines" in printed
-    assert report.main([*at, "run", "tiny", "tiny", "--budget", "-1"]) == 0
-    assert "skipped, over budget: tiny" in capsys.readouterr().out
-    assert report.main([*at, "list"]) == 0
-    assert "no figures" in capsys.readouterr().out
+    assert report.main([*at, "run", "tiny"]) == 0
     assert report.main([*at, "draw"]) == 0
     assert "| w |" in (tmp_path / "figures/figures.md").read_text()
     for wrong, message in (
@@ -313,12 +274,3 @@ def test_the_command_line(checkout, tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit):
             report.main([*at, *wrong])
         assert message in capsys.readouterr().err
-    file = str(tmp_path / "figures/lines/tiny.json")
-    for command in (["draw"], ["list"], ["run", "tiny"]):
-        assert report.main(["--folder", file, *command]) == 1
-        assert capsys.readouterr().err == f"{file} is not a folder.\n"
-    assert report.main(["--folder", f"{file}/x", "run", "tiny"]) == 1
-    assert "Cannot create the folder" in capsys.readouterr().out
-    (tmp_path / "figures/lines/tiny.json").write_text("")
-    assert report.main([*at, "draw"]) == 1
-    assert "tiny.json is not JSON" in capsys.readouterr().err

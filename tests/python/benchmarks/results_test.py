@@ -9,17 +9,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import report, results
-from benchmarks.peers import results_data, results_page, training
+from benchmarks import report, report_tables, results
+from benchmarks.peers import results_data, training
 
 FIGURES = Path(__file__).resolve().parents[3] / "docs" / "benchmarks"
 
 
-def test_the_page_is_made_from_the_file():
+def test_the_page_has_the_figures_of_the_file():
     record = report.load(FIGURES)["results"]
     page = (FIGURES.parent / "results.md").read_text()
-    assert page == results_page.text(record, FIGURES.name)
-    assert page.count("\n") <= 120
+    assert page == report_tables.with_results(page, record)
+    record["lines"][0]["auc"] = 0.1234
+    assert "| Lodestar | 0.1234 |" in report_tables.with_results(page, record)
 
 
 def test_the_stream_is_in_order_and_has_a_best_auc(tmp_path):
@@ -89,42 +90,3 @@ def test_a_training_that_fails(tmp_path):
         results.compare(
             task_of(tmp_path, 0), ["Keras"], {"Keras": "/bin/false"}, 1
         )
-
-
-def line_of(library, **fields):
-    line = {
-        "work": "adult",
-        "library": library,
-        "train_rows": 100,
-        "auc": 0.8,
-        "examples_per_second": 1000.0,
-        "first_step_seconds": 2.0,
-        "table_rows": 10.0,
-        "bytes_per_row": 100.0,
-        "export_bytes": 1000.0,
-        "request_ms": 1.0,
-    }
-    return line | fields
-
-
-def test_the_page_names_where_others_are_better():
-    lines = [
-        line_of("Lodestar"),
-        line_of("Keras", auc=0.8019, request_ms=0.96, bytes_per_row=150.0),
-        line_of("FBGEMM", auc=0.8021, request_ms=0.5, table_rows=5.0),
-        line_of("Lodestar", work="stream"),
-        line_of("Keras", work="stream", request_ms=0.1, auc=0.1),
-        line_of("TFRA", work="stream", request_ms=0.1, examples_per_second=1.0),
-    ]
-    assert results_page.worse(lines) == {
-        "auc": ["FBGEMM on Adult"],
-        "memory": ["FBGEMM on Adult"],
-        "request_ms": ["FBGEMM on Adult", "all on the stream of 100 rows"],
-    }
-
-
-@pytest.mark.parametrize("load", [0.5, 1.2, 3.0])
-def test_the_page_says_that_the_machine_was_busy(load):
-    record = report.load(FIGURES)["results"] | {"load_before": [load, 1, 1]}
-    page = results_page.text(record, FIGURES.name)
-    assert ("The machine was busy" in page) == (load > 2)

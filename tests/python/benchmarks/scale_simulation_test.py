@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.scale import plot, tables
 from benchmarks.scale import simulation as scale
-from lodestar.ops import id_hash
+from benchmarks.scale import tables
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 LOAD = scale.Load(rows=10**6, ids=4096)
@@ -46,14 +45,6 @@ def test_ranks_follow_the_law():
 def test_all_ranks_can_occur(exponent):
     places = scale.Zipf(2, exponent).draw(np.random.default_rng(0), 1000)
     assert set(places) == {1, 2}
-
-
-def test_ids_are_partitioned_as_in_tables():
-    ids = np.array([0, 1, -1, 2**62, -(2**63), *range(100)], np.int64)
-    for parts in (1, 2, 7, 1024):
-        np.testing.assert_array_equal(
-            scale.part_of_id(ids, parts), id_hash.part_of_id(ids, parts)
-        )
 
 
 def test_predictions_are_reproducible():
@@ -169,9 +160,3 @@ def test_the_page_shows_what_the_simulation_prints():
     page = (DOCS / "internals/scale.md").read_text()
     for table in tables.tables():
         assert "\n".join(table) in page
-
-
-def test_the_picture_is_current():
-    lines = scale.read_lines()
-    picture = plot.draw(scale.held_against(lines, scale.fitted(lines)))
-    assert (DOCS / "pictures/scale.svg").read_text() == picture + "\n"

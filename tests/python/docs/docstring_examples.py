@@ -110,6 +110,7 @@ def _dataset():
     return tf.data.Dataset.from_tensor_slices((_x(), _y())).batch(2)
 
 
+@functools.cache
 def _strategy():
     cluster = lodestar.testing.LocalCluster(ps=1, workers=1).__enter__()
     return tf.distribute.ParameterServerStrategy(cluster.resolver)

@@ -13,16 +13,24 @@ def test_examples_are_found():
     assert len(_FOUND) > 80
 
 
+@pytest.fixture(scope="module")
+def with_cluster():
+    """Returns a process for all examples that use one cluster."""
+    with Interpreter() as process:
+        yield process
+
+
 @pytest.mark.parametrize("name", _FOUND)
-def test_the_examples_of_a_docstring_run(name):
+def test_the_examples_of_a_docstring_run(name, request):
     test = _FOUND[name]
-    if docstring_examples.needs_a_process(test):
-        with Interpreter() as process:
-            process.run(
-                f"import docstring_examples as d; d.run(d.find()[{name!r}])"
-            )
-    else:
+    code = f"import docstring_examples as d; d.run(d.find()[{name!r}])"
+    if not docstring_examples.needs_a_process(test):
         docstring_examples.run(test)
+    elif any("LocalCluster(" in example.source for example in test.examples):
+        with Interpreter() as process:
+            process.run(code)
+    else:
+        request.getfixturevalue("with_cluster").run(code)
 
 
 def test_every_example_is_run():

@@ -384,7 +384,7 @@ def what_cannot_be_trained_is_named():
             train(ours, DATA.take(0))
     with pytest.raises(ValueError, match="endless. Pass `steps_per_epoch`"):
         fit(ours, lambda context: DATA)
-    with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
+    with pytest.raises(TypeError, match="`data` must return a tf.data.Data"):
         fit(ours, lambda context: X, steps_per_epoch=1)
     with pytest.raises(ValueError, match="`snapshots` works only if `data` i"):
         fit(ours, lambda context: DATA, steps_per_epoch=1, snapshots="unused")

@@ -1,7 +1,7 @@
 """fit and predict when a parameter server dies, stops or restarts empty."""
 
 import pytest
-from processes import Interpreter
+from processes import run_program
 
 
 @pytest.mark.parametrize(
@@ -13,9 +13,6 @@ from processes import Interpreter
         "a_server_is_lost_before_training",
     ],
 )
-def test_a_lost_server_is_named(name):
+def test_a_lost_server_is_named(name, fork):
     # A program connects to one cluster, and loses one server of it.
-    with Interpreter() as process:
-        process.run(
-            f"import lost_servers_programs; lost_servers_programs.{name}()"
-        )
+    fork(run_program, "lost_servers_programs", name).read()
