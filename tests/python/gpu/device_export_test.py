@@ -4,6 +4,7 @@ import emulated
 
 emulated.load()
 
+import functools  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 
@@ -22,6 +23,13 @@ PLACES = {
 }
 
 
+every_export = pytest.mark.parametrize(
+    "place, combiner",
+    [(place, "mean") for place in PLACES]
+    + [("two gpus", "max"), ("both", None)],
+)
+
+
 def model(devices, combiner="mean"):
     """Returns a trained model of one table, and ids to score."""
     rng = np.random.default_rng(1)
@@ -37,6 +45,12 @@ def model(devices, combiner="mean"):
     train(built, ids)
     # Also ids without a row.
     return built, rng.integers(0, 90, (20, 3))
+
+
+@functools.cache
+def shared(place, combiner="mean"):
+    """Returns a `model` that tests only read."""
+    return model(PLACES[place], combiner)
 
 
 def train(model, ids):
@@ -57,12 +71,11 @@ def devices_of(loaded):
     return [part.resource_handle.device[-5:] for part in parts]
 
 
-@pytest.mark.parametrize("combiner", [None, "mean", "max"])
-@pytest.mark.parametrize("place", PLACES)
+@every_export
 def test_an_export_serves_on_the_devices_and_without_them(
     tmp_path, place, combiner
 ):
-    exported, ids = model(PLACES[place], combiner)
+    exported, ids = shared(place, combiner)
     wanted = exported.predict(ids, verbose=0)
     lodestar.export.save(exported, tmp_path / "served")
     loaded = tf.saved_model.load(tmp_path / "served")
@@ -91,7 +104,7 @@ np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-5)
 
 @pytest.mark.parametrize("place", PLACES)
 def test_keras_and_tensorflow_export_too(tmp_path, place):
-    exported, ids = model(PLACES[place])
+    exported, ids = shared(place)
     wanted = exported.predict(ids, verbose=0)
     exported.export(tmp_path / "keras", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "keras")
@@ -102,10 +115,9 @@ def test_keras_and_tensorflow_export_too(tmp_path, place):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("combiner", [None, "mean", "max"])
-@pytest.mark.parametrize("place", PLACES)
+@every_export
 def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
-    exported, ids = model(PLACES[place], combiner)
+    exported, ids = shared(place, combiner)
     wanted = exported.predict(ids, verbose=0)
     lodestar.export.save_plain(exported, tmp_path)
     with tf.device("/CPU:0"):
@@ -121,7 +133,7 @@ def test_an_export_of_plain_tensorflow_ops(tmp_path, place, combiner):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_rows_on_a_gpu_are_stored_as_they_are(tmp_path, place):
-    exported, _ = model(PLACES[place])
+    exported, _ = shared(place)
     with pytest.raises(
         ValueError, match="the table 'table' is on /device:GPU:0"
     ):
