@@ -133,18 +133,18 @@ def save_plain(
         check_plain_ops(trace, layers)
         module.read_variables.extend(trace.variables)
 
+    serve, serve_ids = (
+        tf.function(traces.served(model, of), input_signature=[of.specs])
+        for of in (request.inputs, own)
+    )
     # Saving traces the functions again, so it must run in this context.
     with stand_ins(functions), inlined:
         write(
             path,
             module,
             request,
-            *(
-                tf.function(
-                    traces.served(model, of), input_signature=[of.specs]
-                )
-                for of in (request.inputs, own)
-            ),
+            serve,
+            serve_ids,
             contents,
             lookups,
             metrics,

@@ -80,9 +80,9 @@ def model_inputs(
     """
     if inputs is not None:
         specs = dict(inputs)
-        single = next(iter(specs)) if len(specs) == 1 else None
-        pack = dict if single is None else operator.itemgetter(single)
-        return ModelInputs(specs, pack, given=True)
+        if len(specs) == 1:
+            return ModelInputs(specs, operator.itemgetter(*specs), given=True)
+        return ModelInputs(specs, dict, given=True)
     structure = _input_of(model)
     schema = model_schema.schema_or_none(model)
     if structure is None and schema is not None:
