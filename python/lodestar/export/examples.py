@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lodestar._checks import after, assert_true
@@ -77,7 +76,7 @@ class ExampleForm:
         for name, column in self._columns.items():
             if column.kind == "one_hot":
                 inputs[name] = tf.argmax(inputs[name], axis=-1)
-        rows = {name: _Rows(inputs[name]) for name in self._specs}
+        rows = {name: _rows(inputs[name]) for name in self._specs}
         counts = {name: len(of_input) for name, of_input in rows.items()}
         if len(set(counts.values())) > 1:
             raise ValueError(
@@ -87,17 +86,18 @@ class ExampleForm:
             tf.train.Example() for _ in range(min(counts.values(), default=0))
         ]
         for name, spec in self._specs.items():
-            feature = self.features[self._keys[name]]
-            kind = _LISTS[feature.dtype]
-            keys = _length_keys(name, spec)
-            for row, example in enumerate(examples):
+            key = self._keys[name]
+            kind = _LISTS[self.features[key].dtype]
+            length_keys = _length_keys(name, spec)
+            for example, (values, lengths) in zip(
+                examples, rows[name], strict=True
+            ):
                 features = example.features.feature
-                values, lengths = rows[name].row(row)
-                getattr(features[self._keys[name]], kind).value.extend(
-                    values.tolist()
-                )
-                for key, of_axis in zip(keys, lengths, strict=True):
-                    features[key].int64_list.value.extend(of_axis.tolist())
+                getattr(features[key], kind).value.extend(values)
+                for length_key, of_axis in zip(
+                    length_keys, lengths, strict=True
+                ):
+                    features[length_key].int64_list.value.extend(of_axis)
         return tf.constant(
             [example.SerializeToString() for example in examples],
             tf.string,
@@ -105,37 +105,22 @@ class ExampleForm:
         )
 
 
-class _Rows:
-    """The rows of a batch of one input."""
-
-    def __init__(self, x: Any):
-        if isinstance(x, tf.SparseTensor):
-            x = tf.RaggedTensor.from_value_rowids(
-                x.values, x.indices[:, 0], x.dense_shape[0]
-            )
-        self._splits = []
-        if isinstance(x, tf.RaggedTensor):
-            self._splits = [splits.numpy() for splits in x.nested_row_splits]
-            x = x.flat_values
-        if x.dtype == tf.bool:
-            x = tf.cast(x, tf.int64)
-        self._values = x.numpy()
-
-    def __len__(self) -> int:
-        return len(self._splits[0] if self._splits else self._values) - bool(
-            self._splits
+def _rows(x: Any) -> list[tuple[list[Any], list[list[int]]]]:
+    """Returns the flat values of each row and the lengths of its inner rows."""
+    if isinstance(x, tf.SparseTensor):
+        x = tf.RaggedTensor.from_value_rowids(
+            x.values, x.indices[:, 0], x.dense_shape[0]
         )
-
-    def row(self, index: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Returns the flat values of a row and the lengths of its inner rows."""
-        if not self._splits:
-            return np.ravel(self._values[index]), []
-        begin, end = self._splits[0][index : index + 2]
-        lengths = []
-        for splits in self._splits[1:]:
-            lengths.append(np.diff(splits[begin : end + 1]))
-            begin, end = splits[begin], splits[end]
-        return np.ravel(self._values[begin:end]), lengths
+    if x.dtype == tf.bool:
+        x = tf.cast(x, tf.int64)
+    rows = []
+    for row in x:
+        lengths: list[list[int]] = []
+        if isinstance(row, tf.RaggedTensor):
+            lengths = [n.numpy().tolist() for n in row.nested_row_lengths()]
+            row = row.flat_values
+        rows.append((tf.reshape(row, [-1]).numpy().tolist(), lengths))
+    return rows
 
 
 def _length_keys(name: str, spec: tf.TypeSpec) -> list[str]:

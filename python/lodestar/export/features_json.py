@@ -11,11 +11,10 @@ import tensorflow as tf
 from lodestar._errors import file_error
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
-from lodestar.data.schema import Column
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.export import signatures
 from lodestar.export.contents import ModelContents
 from lodestar.export.evaluate import Evaluation
+from lodestar.export.requests import Request
 from lodestar.export.signatures import PlainTensors, Specs
 from lodestar.export.traces import LookupCall, RowsSignature, SeenLookup
 from lodestar.ragged import LoDTensor
@@ -75,23 +74,18 @@ def read(folder: StrPath) -> dict[str, Any]:
 
 
 def describe(
-    signature: str,
-    specs: Specs,
-    plain: PlainTensors,
+    request: Request,
     outputs: Mapping[str, Any],
     contents: ModelContents,
     lookups: Sequence[SeenLookup],
     rows: RowsSignature | None = None,
     evaluation: Evaluation | None = None,
-    *,
-    inputs_given: bool = False,
 ) -> dict[str, Any]:
     """Returns the content of features.json.
 
-    `plain` has the arguments of `serving_default`, `rows` is the signature
-    `from_rows`, and `evaluation` is `evaluate`, if any. `inputs_given` tells
-    whether the caller passed `specs`.
+    `rows` is the signature `from_rows`, and `evaluation` is `evaluate`, if any.
     """
+    plain = request.plain
     scores = _outputs(outputs)
     described = {
         "serving_default": {
@@ -106,7 +100,9 @@ def describe(
             for name, at in rows.rows.items()
         }
         described["from_rows"] = {
-            "arguments": _arguments(rows.specs, rows.plain, of_rows),
+            "arguments": _arguments(
+                rows.specs, request.plain_beside_rows, of_rows
+            ),
             "outputs": scores,
         }
     if evaluation is not None:
@@ -122,10 +118,10 @@ def describe(
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "lodestar_version": __version__,
-        "signature": signature,
+        "signature": request.signature,
         "padding_id": {k: _plain(v) for k, v in plain.padding.items()},
-        "inputs_given": inputs_given,
-        "inputs": [_input(name, spec) for name, spec in specs.items()],
+        "inputs_given": request.own.given,
+        "inputs": [_input(*item) for item in request.inputs.specs.items()],
         "signatures": described,
         "tables": [_table(k, t, lookups) for k, t in contents.tables.items()],
         "id_tables": [
@@ -152,7 +148,7 @@ def describe(
 
 
 def specs_of(document: Mapping[str, Any]) -> Specs:
-    """Returns the `specs` argument of `describe`."""
+    """Returns the types of the inputs of requests."""
     kinds = {"sparse": tf.SparseTensorSpec, "ragged": tf.RaggedTensorSpec}
     specs = {}
     for entry in document["inputs"]:
@@ -164,28 +160,16 @@ def specs_of(document: Mapping[str, Any]) -> Specs:
     return specs
 
 
-def plain_tensors_of(
-    document: Mapping[str, Any], columns: Mapping[str, Column] = {}
-) -> PlainTensors:
-    """Returns the `plain` argument of `describe`."""
-    signature = document["signature"]
-    specs = specs_of(document)
-    padding = None
-    if signature == "padded":
-        padding = {
-            name: value.encode(errors="surrogateescape")
-            if isinstance(value, str)
-            else value
-            for name, value in document["padding_id"].items()
-        }
-    return signatures.plain_tensors(specs, signature, padding, columns)
-
-
-def rows_plain_tensors_of(document: Mapping[str, Any]) -> PlainTensors:
-    """Returns the inputs of `from_rows` other than rows."""
-    if document["signature"] != "examples":
-        return plain_tensors_of(document)
-    return signatures.plain_tensors(specs_of(document), "ragged")
+def padding_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns input -> padding; None unless the signature is "padded"."""
+    if document["signature"] != "padded":
+        return None
+    return {
+        name: value.encode(errors="surrogateescape")
+        if isinstance(value, str)
+        else value
+        for name, value in document["padding_id"].items()
+    }
 
 
 def rows_of(document: Mapping[str, Any]) -> dict[str, LookupCall]:

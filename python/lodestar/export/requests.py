@@ -1,7 +1,10 @@
-"""Converts requests with strings for the columns of a schema to ids."""
+"""The requests that an exported model takes: their inputs and arguments.
+
+Requests hold strings for the columns of ids with the encoding `"hash"` or `"hex"`.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,13 +16,49 @@ from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.ops.flat_values import flat_values, map_flat
 
 
-def as_requested(inputs: ModelInputs) -> ModelInputs:
+class Request(NamedTuple):
+    """How clients call an exported model.
+
+    Attributes:
+        signature: How `serving_default` takes ragged inputs.
+        own: The inputs of the model.
+        inputs: The inputs as clients send them; `own` itself if they send no
+            strings.
+        plain: The arguments of `serving_default`.
+    """
+
+    signature: signatures.Signature
+    own: ModelInputs
+    inputs: ModelInputs
+    plain: PlainTensors
+
+    @property
+    def plain_beside_rows(self) -> PlainTensors:
+        """The inputs of `from_rows` other than rows."""
+        if self.signature != "examples":
+            return self.plain
+        # An Example would also have to hold the ids.
+        return _plain_tensors(self.inputs, "ragged", None)
+
+
+def request_for(
+    own: ModelInputs,
+    signature: signatures.Signature,
+    padding_id: Any,
+    strings: bool,
+) -> Request:
+    """Returns the request for a model with the inputs `own`; see `save`."""
+    inputs = _as_requested(own) if strings else own
+    plain = _plain_tensors(inputs, signature, padding_id)
+    return Request(signature, own, inputs, plain)
+
+
+def _as_requested(inputs: ModelInputs) -> ModelInputs:
     """Returns the inputs of a model as clients send them.
 
-    Clients send the values of training files: strings for a column of ids with
-    the encoding `"hash"` or `"hex"`. The graph converts them to ids with plain
-    TensorFlow ops, as readers do, and drops missing values. Returns `inputs`
-    itself if no column holds strings.
+    Clients send the values of training files. The graph converts strings to ids
+    with plain TensorFlow ops, as readers do, and drops missing values. Returns
+    `inputs` itself if no column holds strings.
     """
     columns = text_columns(inputs)
     if inputs.schema is None or not columns:
@@ -47,7 +86,7 @@ def text_columns(inputs: ModelInputs) -> dict[str, Column]:
 
 
 def ids_maker(inputs: ModelInputs) -> Callable[[Mapping[str, Any]], Any]:
-    """Returns a function that converts strings to ids; see `as_requested`."""
+    """Returns a function that converts the strings of a request to ids."""
     schema, columns = inputs.schema, text_columns(inputs)
     assert schema is not None
     input_of = {column.name: name for name, column in inputs.columns.items()}
@@ -71,8 +110,8 @@ def ids_maker(inputs: ModelInputs) -> Callable[[Mapping[str, Any]], Any]:
     return to_ids
 
 
-def plain_tensors(
-    inputs: ModelInputs, signature: str, padding_id: Any = None
+def _plain_tensors(
+    inputs: ModelInputs, signature: str, padding_id: Any
 ) -> PlainTensors:
     """Returns the plain tensors of a request; see `signatures.plain_tensors`.
 

@@ -4,26 +4,17 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from lodestar._arguments import explained
 from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import Model, StrPath
-from lodestar.data.schema import Schema, model_schema
 from lodestar.embedding import saved_state, stored_rows
-from lodestar.export import (
-    evaluate,
-    features_json,
-    requests,
-    signatures,
-    traces,
-)
+from lodestar.export import evaluate, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
-from lodestar.export.folder import whole_folder
 from lodestar.export.follow import Follower, check_outside
 from lodestar.export.padded import PaddingId
-from lodestar.export.served_function import ServedFunction
+from lodestar.export.writer import write
 
 
 @explained()
@@ -142,68 +133,47 @@ def save(
     check_model_first("export.save", model, path)
     check_choice("signature", signature, signatures.SIGNATURES)
     dtype = stored_rows.check_dtype(dtype)
-    own_inputs = signatures.model_inputs(model, inputs)
-    model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
-    plain = requests.plain_tensors(model_inputs, signature, padding_id)
+    own = signatures.model_inputs(model, inputs)
+    request = requests.request_for(own, signature, padding_id, strings)
     contents = model_contents(model)
     if dtype is not None:
         _check_in_host_memory(contents)
-    follower = None
+    module = _module(contents)
+    described: dict[str, Any] = {}
     if follow is not None:
         if from_rows:
             raise ValueError("`from_rows` and `follow` cannot be combined.")
         check_outside(follow, path)
-        follower = Follower(contents, follow, poll_seconds, own_inputs.schema)
-    serve, lookups = _serve(model, model_inputs, follower)
+        module.follower = Follower(contents, follow, poll_seconds, own.schema)
+        described["follow"] = os.fspath(follow)
+    if dtype is not None:
+        described["dtype"] = dtype
+
+    def traced(inputs: signatures.ModelInputs) -> tuple[Any, Any]:
+        serve, lookups = traces.trace_serve(model, inputs)
+        if follow is not None:
+            serve = module.follower.following(serve, inputs.specs)
+        return serve, lookups
+
+    serve, lookups = traced(request.inputs)
     rows = None
     if from_rows:
-        others = plain
-        if signature == "examples":  # which would also have to hold the ids
-            others = requests.plain_tensors(model_inputs, "ragged")
-        rows = traces.trace_from_rows(
-            model, model_inputs, others, contents.tables
-        )
-    module = _module(contents)
-    module.serve = ServedFunction(serve)
-    if model_inputs is not own_inputs:
-        serve_ids, _ = _serve(model, own_inputs, follower)
-        module.serve_ids = ServedFunction(serve_ids)
-    if own_inputs.schema is not None:
-        module.schema_yaml = model_schema.as_function(own_inputs.schema)
-
-    @tf.function(autograph=False)
-    def serving_default(**tensors: Any) -> dict[str, Any]:
-        return serve(plain.unflatten(tensors))
-
-    served = {
-        "serving_default": serving_default.get_concrete_function(**plain.specs)
-    }
-    if rows is not None:
-        served["from_rows"] = rows.function.get_concrete_function(**rows.specs)
-    if follower is not None:
-        module.follower = follower
-        served |= follower.signatures()
-    outputs = served["serving_default"].structured_outputs
-    evaluation = evaluate.trace_evaluate(serve, plain, outputs, metrics, labels)
-    if evaluation is not None:
-        served["evaluate"] = evaluation.function
-    document = features_json.describe(
-        signature,
-        model_inputs.specs,
-        plain,
-        outputs,
-        contents,
-        lookups,
-        rows,
-        evaluation,
-        inputs_given=inputs is not None,
-    )
-    if follow is not None:
-        document["follow"] = os.fspath(follow)
-    if dtype is not None:
-        document["dtype"] = dtype
+        rows = traces.trace_from_rows(model, request, contents.tables)
     with saved_state.for_serving(dtype):
-        write_folder(path, module, served, document, own_inputs.schema)
+        write(
+            path,
+            module,
+            request,
+            serve,
+            traced(own)[0] if request.inputs is not own else None,
+            contents,
+            lookups,
+            metrics,
+            labels,
+            rows=rows,
+            signatures=None if follow is None else module.follower.signatures(),
+            described=described,
+        )
 
 
 def _check_in_host_memory(contents: ModelContents) -> None:
@@ -215,33 +185,6 @@ def _check_in_host_memory(contents: ModelContents) -> None:
                     f"`dtype` needs tables in host memory, but the table "
                     f"{name!r} is on {part.device}. Use dtype=None."
                 )
-
-
-def _serve(
-    model: keras.Model,
-    inputs: signatures.ModelInputs,
-    follower: Follower | None,
-) -> tuple[Any, list[traces.SeenLookup]]:
-    """Returns the model as a function, and its lookups in order."""
-    serve, lookups = traces.trace_serve(model, inputs)
-    if follower is not None:
-        serve = follower.following(serve, inputs.specs)
-    return serve, lookups
-
-
-def write_folder(
-    path: StrPath,
-    module: tf.Module,
-    served: Mapping[str, Any],
-    document: Mapping[str, Any],
-    schema: Schema | None,
-) -> None:
-    """Writes a SavedModel, its features.json and its schema atomically."""
-    with whole_folder(path) as partial:
-        tf.saved_model.save(module, partial, signatures=served)
-        features_json.write(partial, document)
-        if schema is not None:
-            model_schema.write(schema, partial)
 
 
 def _module(contents: ModelContents) -> tf.Module:

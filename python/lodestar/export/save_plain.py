@@ -10,15 +10,8 @@ import tensorflow as tf
 from lodestar._arguments import explained
 from lodestar._checks import check_choice, check_model_first
 from lodestar._typing import Model, StrPath
-from lodestar.data.schema import model_schema
 from lodestar.embedding import stored_rows
-from lodestar.export import (
-    evaluate,
-    features_json,
-    requests,
-    signatures,
-    traces,
-)
+from lodestar.export import evaluate, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
 from lodestar.export.padded import PaddingId
 from lodestar.export.plain import sequences
@@ -30,8 +23,7 @@ from lodestar.export.plain.graph_check import (
 from lodestar.export.plain.id_index import Index
 from lodestar.export.plain.id_tables import PlainIdTables
 from lodestar.export.plain.tables import PlainTables
-from lodestar.export.save import write_folder
-from lodestar.export.served_function import ServedFunction
+from lodestar.export.writer import write
 from lodestar.ops.stand_ins import stand_ins
 
 # The tables that read the model, or all.
@@ -107,13 +99,12 @@ def save_plain(
     ):
         check_choice(name, value, known)
     dtype = stored_rows.check_dtype(dtype)
-    own_inputs = signatures.model_inputs(model, inputs)
-    model_inputs = requests.as_requested(own_inputs) if strings else own_inputs
-    plain = requests.plain_tensors(model_inputs, signature, padding_id)
+    own = signatures.model_inputs(model, inputs)
+    request = requests.request_for(own, signature, padding_id, strings)
     # With Lodestar's ops, to find the tables that the model reads.
-    own, lookups = traces.trace_serve(model, model_inputs)
-    own = own.get_concrete_function()
-    contents = _read_contents(model, captured(own), tables)
+    with_our_ops, lookups = traces.trace_serve(model, request.inputs)
+    with_our_ops = with_our_ops.get_concrete_function()
+    contents = _read_contents(model, captured(with_our_ops), tables)
     plain_tables = PlainTables(contents.tables, index, dtype)
     plain_ids = PlainIdTables(contents.id_tables, index)
     functions = {
@@ -122,56 +113,45 @@ def save_plain(
         **sequences.functions(),
     }
     inlined: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if inner_functions_have_our_ops(own):
+    if inner_functions_have_our_ops(with_our_ops):
         inlined = _inner_functions_inlined()
     module = tf.Module()
-    serve = tf.function(
-        traces.served(model, model_inputs), input_signature=[model_inputs.specs]
-    )
-    module.serve = ServedFunction(serve)
-    if model_inputs is not own_inputs:
-        module.serve_ids = ServedFunction(
-            tf.function(
-                traces.served(model, own_inputs),
-                input_signature=[own_inputs.specs],
-            )
-        )
-    if own_inputs.schema is not None:
-        module.schema_yaml = model_schema.as_function(own_inputs.schema)
     module.tables = plain_tables.modules
     module.id_tables = plain_ids.modules
     module.model_variables = [v.value for v in contents.weights]
     module.model_resources = contents.resources
+    # Hooks, which have no rows, and variables other than weights.
+    module.read_variables = []
 
-    @tf.function(autograph=False)
-    def serving_default(**tensors: Any) -> dict[str, Any]:
-        return serve(plain.unflatten(tensors))
+    layers = [
+        x.name
+        for x in tf.train.TrackableView(model).descendants()
+        if isinstance(x, keras.layers.Layer)
+    ]
 
-    # Saving traces `serve` again, so it must run in this context.
+    def check(trace: Any) -> None:
+        check_plain_ops(trace, layers)
+        module.read_variables.extend(trace.variables)
+
+    serve, serve_ids = (
+        tf.function(traces.served(model, of), input_signature=[of.specs])
+        for of in (request.inputs, own)
+    )
+    # Saving traces the functions again, so it must run in this context.
     with stand_ins(functions), inlined:
-        trace = serving_default.get_concrete_function(**plain.specs)
-        check_plain_ops(trace, _layer_names(model))
-        served = {"serving_default": trace}
-        evaluation = evaluate.trace_evaluate(
-            serve, plain, trace.structured_outputs, metrics, labels
-        )
-        if evaluation is not None:
-            check_plain_ops(evaluation.function, ())
-            served["evaluate"] = evaluation.function
-        # Hooks, which have no rows, and variables other than weights.
-        module.read_variables = list(trace.variables)
-        document = features_json.describe(
-            signature,
-            model_inputs.specs,
-            plain,
-            trace.structured_outputs,
+        write(
+            path,
+            module,
+            request,
+            serve,
+            serve_ids,
             contents,
             lookups,
-            evaluation=evaluation,
-            inputs_given=inputs is not None,
+            metrics,
+            labels,
+            described={"plain": {"dtype": dtype, "index": index}},
+            check=check,
         )
-        document["plain"] = {"dtype": dtype, "index": index}
-        write_folder(path, module, served, document, own_inputs.schema)
 
 
 def _read_contents(
@@ -194,14 +174,6 @@ def _read_contents(
         id_tables={k: v for k, v in contents.id_tables.items() if is_read(v)},
         resources=[*filter(is_read, contents.resources)],
     )
-
-
-def _layer_names(model: keras.Model) -> list[str]:
-    return [
-        x.name
-        for x in tf.train.TrackableView(model).descendants()
-        if isinstance(x, keras.layers.Layer)
-    ]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The inputs and outputs of a served model, and their plain tensors."""
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -29,12 +30,14 @@ class ModelInputs(NamedTuple):
         pack: Converts name -> tensor to the argument of the model.
         columns: Name -> column of an input that the model's schema declares.
         schema: Schema of the model, or None.
+        given: Whether the caller passed `specs`.
     """
 
     specs: Specs
     pack: Callable[[Mapping[str, Any]], Any]
     columns: Mapping[str, Column] = {}
     schema: Schema | None = None
+    given: bool = False
 
 
 class Argument(NamedTuple):
@@ -78,9 +81,8 @@ def model_inputs(
     if inputs is not None:
         specs = dict(inputs)
         if len(specs) == 1:
-            (name,) = specs
-            return ModelInputs(specs, lambda features: features[name])
-        return ModelInputs(specs, dict)
+            return ModelInputs(specs, operator.itemgetter(*specs), given=True)
+        return ModelInputs(specs, dict, given=True)
     structure = _input_of(model)
     schema = model_schema.schema_or_none(model)
     if structure is None and schema is not None:

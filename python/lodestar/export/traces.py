@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from lodestar.export.input_parts import argument_names, unused
 from lodestar.export.read_only import check_read_only
-from lodestar.export.signatures import ModelInputs, PlainTensors, named_outputs
+from lodestar.export.requests import Request
+from lodestar.export.signatures import ModelInputs, named_outputs
 from lodestar.layers.feature import Feature
 from lodestar.layers.lookup_observer import Lookup, observe_lookups
 
@@ -49,13 +50,11 @@ class RowsSignature(NamedTuple):
         function: Takes rows, and the inputs that the outputs depend on.
         rows: Argument -> the lookup whose rows it takes.
         specs: Argument -> type, of rows and inputs.
-        plain: The inputs as plain tensors.
     """
 
     function: Any
     rows: dict[str, LookupCall]
     specs: dict[str, tf.TensorSpec]
-    plain: PlainTensors
 
 
 class CallCounter:
@@ -128,18 +127,16 @@ def _sources(
 
 
 def trace_from_rows(
-    model: keras.Model,
-    inputs: ModelInputs,
-    plain: PlainTensors,
-    tables: Mapping[str, Any],
+    model: keras.Model, request: Request, tables: Mapping[str, Any]
 ) -> RowsSignature:
     """Returns the model as a function of the rows that it looks up."""
+    plain = request.plain_beside_rows
     calls = CallCounter()
     rows: list[tuple[LookupCall, tf.Tensor]] = []
     given: dict[str, tf.Tensor] = {}
     outputs: dict[str, Any] = {}
     refused: list[str] = []
-    serve = served(model, inputs)
+    serve = served(model, request.inputs)
 
     def put_rows_in(lookup: Any) -> tf.Tensor:
         at = calls.next(lookup)
@@ -193,7 +190,7 @@ def trace_from_rows(
         name: tf.TensorSpec(t.shape, t.dtype, name=name)
         for name, t in arguments.items()
     }
-    return RowsSignature(part.function(arguments), lookups, specs, plain)
+    return RowsSignature(part.function(arguments), lookups, specs)
 
 
 def _why_no_rows(rows: Any, given: Mapping[str, tf.Tensor]) -> str | None:

@@ -19,7 +19,7 @@ from lodestar.export import (
     signatures,
 )
 from lodestar.export.compare import MismatchError, OutputDifference, compare
-from lodestar.export.signatures import ModelInputs, PlainTensors
+from lodestar.export.requests import Request
 from lodestar.export.traces import CallCounter, served
 from lodestar.layers.lookup_observer import observe_lookups
 
@@ -88,15 +88,13 @@ def verify(
     if not (is_number(atol) and atol >= 0):
         raise ValueError(f"`atol` must be at least 0, got {atol!r}.")
     path = os.fspath(path)
-    try:
-        document = features_json.read(path)
-    except FileNotFoundError:
-        document = None
-    own, inputs = _model_inputs(model, document)
-    if inputs is not own:
+    document = features_json.read(path)
+    request = _request(model, document)
+    inputs = request.inputs
+    if inputs is not request.own:
         named = batches.named(batch, inputs.specs)
         if not requests.holds_strings(named, inputs):
-            inputs = own
+            inputs = request.own
     features = batches.by_name(batch, inputs.specs)
     calls = CallCounter()
     rows = {}
@@ -116,11 +114,12 @@ def verify(
                 f"{did_you_mean(name, wanted)}"
             )
     loaded = tf.saved_model.load(path)
-    checked = []
     worst: dict[str, OutputDifference] = {}
-    results = _results(loaded, document, own, inputs, features, rows)
-    for signature, found in results:
-        checked.append(signature)
+    if hasattr(loaded, "serve_ids") and inputs is request.own:
+        results = {"serve_ids": loaded.serve_ids(features)}
+    else:
+        results = dict(_results(loaded, document, request, features, rows))
+    for signature, found in results.items():
         if set(wanted) != set(found):
             raise MismatchError(
                 f"The model has the outputs {sorted(wanted)}, but the export "
@@ -133,7 +132,7 @@ def verify(
                 worst[name] = here
     return Verification(
         examples=batches.size(features),
-        signatures=tuple(checked),
+        signatures=tuple(results),
         max_difference=max(
             (d.max_difference for d in worst.values()), default=0.0
         ),
@@ -141,53 +140,45 @@ def verify(
     )
 
 
-def _model_inputs(
-    model: keras.Model, document: Mapping[str, Any] | None
-) -> tuple[ModelInputs, ModelInputs]:
-    """Returns the inputs of the model and of requests."""
-    if document is None:
-        own = signatures.model_inputs(model)
-        return own, requests.as_requested(own)
+def _request(model: keras.Model, document: Mapping[str, Any]) -> Request:
+    """Returns the request of an export of `model`."""
     specs = features_json.specs_of(document)
-    if document["inputs_given"]:
-        own = signatures.model_inputs(model, specs)
-        return own, own
-    own = signatures.model_inputs(model)
+    own = signatures.model_inputs(
+        model, specs if document["inputs_given"] else None
+    )
     if set(own.specs) != set(specs):
         raise MismatchError(
             f"The model has the inputs {sorted(own.specs)}, but the export "
             f"{sorted(specs)}."
         )
-    texts = requests.text_columns(own)
-    if any(specs[name].dtype == tf.string for name in texts):
-        return own, requests.as_requested(own)
-    return own, own
+    return requests.request_for(
+        own,
+        document["signature"],
+        features_json.padding_of(document),
+        any(specs[x].dtype == tf.string for x in requests.text_columns(own)),
+    )
 
 
 def _results(
     loaded: Any,
-    document: Mapping[str, Any] | None,
-    own: ModelInputs,
-    inputs: ModelInputs,
+    document: Mapping[str, Any],
+    request: Request,
     features: Mapping[str, Any],
     rows: Mapping[Any, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields each signature and its outputs."""
     if hasattr(loaded, "serve_ids"):
-        if inputs is own:
-            yield "serve_ids", loaded.serve_ids(dict(features))
-            return
-        yield "serve_ids", loaded.serve_ids(requests.ids_maker(own)(features))
-    if hasattr(loaded, "serve"):
-        yield "serve", loaded.serve(dict(features))
+        ids = requests.ids_maker(request.own)(features)
+        yield "serve_ids", loaded.serve_ids(ids)
+    yield "serve", loaded.serve(dict(features))
     for name, function in loaded.signatures.items():
         if name in follow.SIGNATURES or name == "evaluate":  # needs labels
             continue
         if name == "serving_default":
-            plain = _plain_tensors(function, document, inputs)
-            arguments = plain.flatten(features)
-        elif name == "from_rows" and document is not None:
-            arguments = _rows_arguments(document, features, rows)
+            arguments = request.plain.flatten(features)
+        elif name == "from_rows":
+            flat = request.plain_beside_rows.flatten(features)
+            arguments = _rows_arguments(document, flat, rows)
         else:
             raise ValueError(
                 f"The export has the unknown signature {name!r}; `verify` "
@@ -196,34 +187,11 @@ def _results(
         yield name, function(**arguments)
 
 
-def _plain_tensors(
-    function: Any, document: Mapping[str, Any] | None, inputs: ModelInputs
-) -> PlainTensors:
-    if document is not None:
-        return features_json.plain_tensors_of(document, inputs.columns)
-    wanted = set(function.structured_input_signature[1])
-    for signature in signatures.SIGNATURES:
-        if signature == "padded":
-            continue  # without features.json the padding is unknown
-        try:
-            plain = requests.plain_tensors(inputs, signature)
-        except ValueError:
-            continue
-        if set(plain.specs) == wanted:
-            return plain
-    raise ValueError(
-        f"The export has no {features_json.FILE_NAME}, and the arguments "
-        f"{sorted(wanted)} of its signature 'serving_default' do not match the "
-        f"inputs {sorted(inputs.specs)}."
-    )
-
-
 def _rows_arguments(
     document: Mapping[str, Any],
-    features: Mapping[str, Any],
+    flat: Mapping[str, tf.Tensor],
     rows: Mapping[Any, Any],
 ) -> dict[str, tf.Tensor]:
-    flat = features_json.rows_plain_tensors_of(document).flatten(features)
     places = features_json.rows_of(document)
     arguments = {}
     for entry in document["signatures"]["from_rows"]["arguments"]:

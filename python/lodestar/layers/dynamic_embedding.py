@@ -31,7 +31,6 @@ from lodestar.layers import dense_from_ragged  # noqa: F401  # for its errors
 from lodestar.layers.cloning import deserialize_table, serialize_table
 from lodestar.layers.feature import Feature
 from lodestar.layers.lookup_observer import Lookup, observed
-from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 from lodestar.ops.sequence_op import ragged_rows
 
@@ -254,7 +253,6 @@ class DynamicEmbedding(TableLayer):
         self.table: EmbeddingVariable = self._feature.table
         self._hold_tables()
         self.grow = check_flag("grow", grow)
-        self._seen = SeenInputs()
         self.optimizer = self.table.optimizer
         self.built = True  # The table depends on no input.
 
@@ -272,7 +270,8 @@ class DynamicEmbedding(TableLayer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> Any:
         feature = self._feature
-        self._see(ids, weights)
+        self._see_ids("ids", ids, self._feature)
+        self._see_weights("weights", weights)
         check_training(training)
         rows = self.table.lookup(
             feature.table_ids(ids, f"layer `{self.name}`"),
@@ -291,17 +290,9 @@ class DynamicEmbedding(TableLayer):
         self, ids: Any, weights: Any = None, training: bool | None = None
     ) -> keras.KerasTensor:
         check_symbolic_ids(ids, "ids", self.combiner)
-        self._see(ids, weights)
+        self._see_ids("ids", ids, self._feature)
+        self._see_weights("weights", weights)
         return symbolic_rows(self, ids, self._feature)
-
-    def _see(self, ids: Any, weights: Any) -> None:
-        self._feature._check_kind(ids, "ids")
-        self._seen.see(
-            f"`ids` of the layer '{self.name}'",
-            ids,
-            padding=self._feature.padding_id,
-        )
-        self._seen.see_weights(f"`weights` of the layer '{self.name}'", weights)
 
     def compute_output_shape(
         self, ids_shape: Sequence[int | None]
@@ -324,17 +315,9 @@ class DynamicEmbedding(TableLayer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        feature = self._feature
-        config.update(
-            combiner=feature.combiner,
-            padding_id=feature.padding_id,
-            default_id=feature.default_id,
-            salt=feature.salt,
-            column=feature.column,
-            ids=feature.ids,
-            padding_counts=feature.padding_counts,
-            grow=self.grow,
-        )
+        config.update(self._feature._config(), grow=self.grow)
+        for name in ("max_length", "expected_rows", "expected_ids"):
+            del config[name]
         if self.table.trainable != self.trainable:
             config["table_trainable"] = self.table.trainable
         if not self._owns_table:

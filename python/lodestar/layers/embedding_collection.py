@@ -35,7 +35,6 @@ from lodestar.layers.feature import (
 )
 from lodestar.layers.lookup_counters import LookupCounters
 from lodestar.layers.lookup_observer import Lookup, observed
-from lodestar.layers.seen_inputs import SeenInputs
 from lodestar.layers.table_layer import TableLayer
 from lodestar.ops import embedding_collection_ops as collection_ops
 from lodestar.ops import embedding_ops
@@ -139,7 +138,6 @@ class EmbeddingCollection(TableLayer):
             )
             for key, feature in self._features
         )
-        self._seen = SeenInputs()
         # The counters of the features that were looked up together in training.
         # Checkpoints reject a dict with such keys.
         self._counters: tuple[tuple[list[int], tuple[_Counters, ...]], ...] = ()
@@ -377,16 +375,9 @@ class EmbeddingCollection(TableLayer):
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> None:
         for name, feature in self._features:
-            feature._check_kind(inputs[name], f"inputs[{name!r}]")
-            self._seen.see(
-                f"`inputs[{name!r}]` of the layer '{self.name}'",
-                inputs[name],
-                padding=feature.padding_id,
-            )
+            self._see_ids(f"inputs[{name!r}]", inputs[name], feature)
         for name, given in weights.items():
-            self._seen.see_weights(
-                f"`weights[{name!r}]` of the layer '{self.name}'", given
-            )
+            self._see_weights(f"weights[{name!r}]", given)
 
     def compute_mask(
         self, inputs: Mapping[str, Any], previous_mask: Any = None
@@ -408,19 +399,7 @@ class EmbeddingCollection(TableLayer):
         places = {id(table): i for i, table in enumerate(self._tables)}
         config["tables"] = [serialize_table(t) for t in self._tables]
         config["features"] = {
-            name: {
-                "table": places[id(feature.table)],
-                "combiner": feature.combiner,
-                "salt": feature.salt,
-                "padding_id": feature.padding_id,
-                "default_id": feature.default_id,
-                "max_length": feature.max_length,
-                "column": feature.column,
-                "ids": feature.ids,
-                "padding_counts": feature.padding_counts,
-                "expected_rows": feature.expected_rows,
-                "expected_ids": feature.expected_ids,
-            }
+            name: {"table": places[id(feature.table)], **feature._config()}
             for name, feature in self._features
         }
         return config

@@ -99,25 +99,9 @@ class Feature:
         expected_rows: float | None = None,
         expected_ids: float | None = None,
     ):
+        fields = {name: x for name, x in locals().items() if name != "self"}
         if is_integer(table) and output_dim is None:
-            table, output_dim = None, table
-        fields = {
-            "table": table,
-            "combiner": combiner,
-            "salt": salt,
-            "padding_id": padding_id,
-            "default_id": default_id,
-            "max_length": max_length,
-            "column": column,
-            "ids": ids,
-            "padding_counts": padding_counts,
-            "output_dim": output_dim,
-            "embeddings_initializer": embeddings_initializer,
-            "optimizer": optimizer,
-            "devices": devices,
-            "expected_rows": expected_rows,
-            "expected_ids": expected_ids,
-        }
+            fields |= {"table": None, "output_dim": table}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         self._check()
@@ -190,6 +174,15 @@ class Feature:
                 "`default_id` must be integers, got "
                 f"{list(self._special_ids.values())}."
             )
+
+    def _config(self) -> dict[str, Any]:
+        """Returns the arguments other than those of the table."""
+        names = (
+            *("combiner", "salt", "padding_id", "default_id", "max_length"),
+            *("column", "ids", "padding_counts"),
+            *("expected_rows", "expected_ids"),
+        )
+        return {name: getattr(self, name) for name in names}
 
     @property
     def _special_ids(self) -> dict[str, int | str]:

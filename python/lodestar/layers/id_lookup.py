@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lodestar import _bases, _private
+from lodestar import _private
 from lodestar._arguments import explained
 from lodestar._checks import (
     after,
@@ -21,8 +21,7 @@ from lodestar._typing import DTypePolicy, Shape, StrPath, TensorLike
 from lodestar.embedding import ids as ids_lib
 from lodestar.layers import id_encoding
 from lodestar.layers.cloning import in_clone_scope
-from lodestar.layers.seen_inputs import SeenInputs
-from lodestar.layers.table_layer import scope_for
+from lodestar.layers.table_layer import KeyLayer
 from lodestar.lookup import IdTable, string_arrays
 from lodestar.ops import id_table_ops
 from lodestar.ops.flat_values import flat_values, map_flat
@@ -68,7 +67,7 @@ def _without_mask(ids: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class IdLookup(_bases.Layer):
+class IdLookup(KeyLayer):
     """Maps strings or integers to ids by a vocabulary, or back.
 
     Ids are numbered as in `keras.layers.StringLookup` and `IntegerLookup`: the
@@ -143,9 +142,7 @@ class IdLookup(_bases.Layer):
         dtype: DTypePolicy | None = None,
         name: str | None = None,
     ):
-        super().__init__(
-            trainable=trainable, dtype=dtype, name=name, autocast=False
-        )
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
         check_count("num_oov_indices", num_oov_indices, 0)
         check_choice("oov_ids", oov_ids, get_args(OovIds))
         check_choice("output_mode", output_mode, get_args(OutputMode))
@@ -172,8 +169,6 @@ class IdLookup(_bases.Layer):
         self.max_tokens = max_tokens
         self.pad_to_max_tokens = bool(pad_to_max_tokens)
         self.sparse = bool(sparse)
-        self.supports_jit = False
-        self._seen = SeenInputs()
         # Length of encoded rows, once it has been used; None before that.
         self._row_size: int | None = None
         # Maps keys, including the mask token, to the ids that call() returns.
@@ -345,12 +340,6 @@ class IdLookup(_bases.Layer):
         if size > 0 and self.mask_token is not None:
             size -= 1
         return size + sum(map(len, self._special_tokens))
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer; rejects masked arrays, whose mask Keras would drop."""
-        check_unmasked("inputs", inputs)
-        with scope_for(self.name):
-            return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any) -> Any:
         if not isinstance(

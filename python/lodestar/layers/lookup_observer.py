@@ -23,23 +23,22 @@ class Lookup(NamedTuple):
     rows: Any
 
 
-_observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
-    "lodestar_lookup_observers", default=()
+_observer: contextvars.ContextVar[Callable[[Lookup], Any] | None] = (
+    contextvars.ContextVar("lodestar_lookup_observer", default=None)
 )
 
 
 @contextlib.contextmanager
 def observe_lookups(observer: Callable[[Lookup], Any]) -> Iterator[None]:
     """Passes each lookup in the context to `observer`, which returns its rows."""
-    token = _observers.set((*_observers.get(), observer))
+    token = _observer.set(observer)
     try:
         yield
     finally:
-        _observers.reset(token)
+        _observer.reset(token)
 
 
 def observed(lookup: Lookup) -> Any:
-    """Returns the rows of `lookup` after all observers."""
-    for observer in _observers.get():
-        lookup = lookup._replace(rows=observer(lookup))
-    return lookup.rows
+    """Returns the rows of `lookup`, which an observer may replace."""
+    observer = _observer.get()
+    return lookup.rows if observer is None else observer(lookup)

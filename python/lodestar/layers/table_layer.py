@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Mapping, MutableMapping
 from typing import Any, NoReturn, Self
 
@@ -17,39 +16,54 @@ from lodestar.embedding import table_store
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.table_variable import as_table
 from lodestar.layers.cloning import register_layer
+from lodestar.layers.feature import Feature
+from lodestar.layers.seen_inputs import SeenInputs
 
 _KEY = "own_weight_{}"
 
 
-def scope_for(name: str) -> contextlib.AbstractContextManager[Any]:
-    """Returns a scope in which TensorFlow accepts `name` as a layer's name.
+class KeyLayer(_bases.Layer):
+    """A layer that looks up ids or keys."""
 
-    Layers are often named after columns, such as `_id` of MongoDB, but the
-    outermost scope of a graph must not begin with an underscore.
-    """
-    if name[:1].isalnum() or tf.get_current_name_scope():
-        return contextlib.nullcontext()
-    return tf.name_scope("layer")
-
-
-class TableLayer(_bases.Layer):
-    """A layer with tables, which are saved together with its other weights."""
-
-    def __init__(
-        self, trainable: bool, dtype: DTypePolicy | None, name: str | None
-    ):
-        super().__init__(
-            trainable=trainable, dtype=dtype, name=name, autocast=False
-        )
+    def __init__(self, **options: Any):
+        super().__init__(autocast=False, **options)
         self.supports_jit = False
-        self.supports_masking = True
+        self._seen = SeenInputs()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer; rejects masked arrays, whose mask Keras would drop."""
         for x in keras.tree.flatten((args, kwargs)):
             check_unmasked("inputs", x)
-        with scope_for(self.name):
+        scope: contextlib.AbstractContextManager[Any]
+        scope = contextlib.nullcontext()
+        # Layers are often named after columns, such as `_id` of MongoDB, but the
+        # outermost scope of a graph must not begin with an underscore.
+        if not self.name[:1].isalnum() and not tf.get_current_name_scope():
+            scope = tf.name_scope("layer")
+        with scope:
             return super().__call__(*args, **kwargs)
+
+
+class TableLayer(KeyLayer):
+    """A layer with tables, which are saved together with its other weights."""
+
+    def __init__(
+        self, trainable: bool, dtype: DTypePolicy | None, name: str | None
+    ):
+        super().__init__(trainable=trainable, dtype=dtype, name=name)
+        self.supports_masking = True
+
+    def _see_ids(self, name: str, ids: Any, feature: Feature) -> None:
+        """Checks that a call passes ids as the model declares them."""
+        feature._check_kind(ids, name)
+        self._seen.see(
+            f"`{name}` of the layer '{self.name}'",
+            ids,
+            padding=feature.padding_id,
+        )
+
+    def _see_weights(self, name: str, weights: Any) -> None:
+        self._seen.see_weights(f"`{name}` of the layer '{self.name}'", weights)
 
     def _tables_by_prefix(self) -> dict[str, EmbeddingVariable]:
         """Returns the tables by the prefix of their names in Keras files."""
@@ -102,8 +116,7 @@ class TableLayer(_bases.Layer):
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Reads the output of `save_own_variables`.
 
-        Warns if the file has no weights besides the tables. Raises ValueError if
-        tables or weights differ in number, shape or dtype.
+        Raises ValueError if tables or weights differ in number, shape or dtype.
         """
         tables = self._tables_by_prefix()
         table_store.load_tables(list(tables.values()), store, list(tables))
@@ -123,14 +136,6 @@ class TableLayer(_bases.Layer):
             saved.append(np.asarray(store[_KEY.format(len(saved))]))
         shapes = [value.shape for value in saved]
         expected = [tuple(weight.shape) for weight in weights]
-        if weights and not saved:
-            # Older releases saved only the tables.
-            warnings.warn(
-                f"The file has no weights for the layer `{self.name}` besides "
-                f"its tables, so its {len(weights)} other weights are unchanged.",
-                stacklevel=2,
-            )
-            return
         if shapes != expected:
             raise ValueError(
                 f"The other weights of the layer `{self.name}` must have shapes "

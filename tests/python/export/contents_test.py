@@ -9,7 +9,7 @@ from lodestar.export.contents import model_contents
 
 
 def test_tables_vocabularies_and_weights():
-    m = export_models.collection_model()
+    m = export_models.shared_collection_model()
     contents = model_contents(m)
     assert {k: t.name for k, t in contents.tables.items()} == {
         "user": "user",

@@ -1,12 +1,22 @@
 """Briefly trained models that the export tests share."""
 
 import functools
+import pathlib
+import tempfile
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import lodestar
+
+# Each signature, with the options that it needs for `collection_model`.
+SIGNATURES = {
+    "ragged": {},
+    "values_and_lengths": {},
+    "examples": {},
+    "padded": {"padding_id": {"viewer": 0, "items": ""}},
+}
 
 
 def collection_inputs():
@@ -74,6 +84,25 @@ def collection_model():
 def shared_collection_model():
     """Returns one `collection_model` for all tests that only read and export it."""
     return collection_model()
+
+
+@functools.cache
+def _exports():
+    return tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def exported_collection(signature):
+    """Returns the folder of one export of the shared model, with `from_rows`."""
+    path = pathlib.Path(_exports().name) / signature
+    lodestar.export.save(
+        shared_collection_model(),
+        path,
+        signature,
+        from_rows=True,
+        **SIGNATURES[signature],
+    )
+    return path
 
 
 def ragged_model(**options):

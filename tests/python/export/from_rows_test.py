@@ -1,7 +1,6 @@
 """Tests of the signature that takes rows instead of ids."""
 
 import json
-import pathlib
 
 import export_models
 import keras
@@ -14,10 +13,14 @@ import lodestar
 layers = lodestar.layers
 
 
-def export(model, path, signature="ragged", **options):
+def export(model, path, **options):
     """Exports a model; returns the loaded folder and its features.json."""
-    lodestar.export.save(model, path, signature, from_rows=True, **options)
-    document = json.loads((pathlib.Path(path) / "features.json").read_text())
+    lodestar.export.save(model, path, from_rows=True, **options)
+    return read(path)
+
+
+def read(path):
+    document = json.loads((path / "features.json").read_text())
     return tf.saved_model.load(str(path)), document
 
 
@@ -40,19 +43,11 @@ def functions(loaded):
     return {node.op for node in nodes}
 
 
-@pytest.mark.parametrize(
-    "signature, options",
-    [
-        ("ragged", {}),
-        ("values_and_lengths", {}),
-        ("examples", {}),
-        ("padded", {"padding_id": {"viewer": 0, "items": ""}}),
-    ],
-)
-def test_rows_of_a_collection(signature, options, tmp_path):
+@pytest.mark.parametrize("signature", export_models.SIGNATURES)
+def test_rows_of_a_collection(signature):
     m = export_models.shared_collection_model()
     x = export_models.collection_inputs()
-    loaded, document = export(m, tmp_path / "s", signature, **options)
+    loaded, document = read(export_models.exported_collection(signature))
     # The dense input and the rows, in all of the signatures.
     assert arguments(loaded) == {
         "viewer": [None, 8],
@@ -121,11 +116,11 @@ def test_layers_called_twice_and_dense_ids(tmp_path):
     )
 
 
-def test_layers_keep_their_one_output(tmp_path):
-    m = export_models.collection_model()
-    before = m.get_layer("hidden").output
-    export(m, tmp_path / "s")
-    assert m.get_layer("hidden").output is before
+def test_layers_keep_their_one_output():
+    hidden = export_models.shared_collection_model().get_layer("hidden")
+    before = hidden.output
+    export_models.exported_collection("ragged")
+    assert hidden.output is before
 
 
 def test_sequential_nested_and_subclassed_models(tmp_path):

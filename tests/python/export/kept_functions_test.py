@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from export_models import collection_inputs, collection_model
+from export_models import collection_inputs, shared_collection_model
 from handles import weak
 
 import lodestar
@@ -92,7 +92,7 @@ def test_id_tables_and_collections(save, tmp_path):
     text = tf.constant(["b", "z", "a"])
     np.testing.assert_array_equal(infer(x=text)["y"], words(text)["y"])
 
-    model = collection_model()
+    model = shared_collection_model()
     path = str(tmp_path / "collection")
     getattr(lodestar.export, save)(model, path)
     infer = tf.saved_model.load(path).signatures["serving_default"]
@@ -189,8 +189,15 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("kept", ["loaded", "function", "thread"])
-@pytest.mark.parametrize("save", ["save", "save_plain"])
+@pytest.mark.parametrize(
+    "save, kept",
+    [
+        ("save", "loaded"),
+        ("save", "thread"),
+        ("save", "function"),
+        ("save_plain", "function"),
+    ],
+)
 def test_memory_is_released_with_the_last_reference(save, kept, tmp_path):
     rows = 100_000  # 51 MB of numbers
     table = lodestar.EmbeddingVariable(128, name="t")

@@ -32,10 +32,11 @@ np.savez(out, **got)
 
 
 @functools.cache
-def _process():
-    process = without_lodestar()
-    atexit.register(process.close)
-    return process
+def process():
+    """Returns the process without Lodestar that tests share."""
+    started = without_lodestar()
+    atexit.register(started.close)
+    return started
 
 
 def serve_elsewhere(path, plain, folder):
@@ -46,7 +47,7 @@ def serve_elsewhere(path, plain, folder):
         if array.dtype == object:
             arrays[name] = array.astype(np.bytes_)
     np.savez(source, **arrays)
-    _process().run(_CHILD, path, source, out)
+    process().run(_CHILD, path, source, out)
     got = dict(np.load(out))
     names = [k.removeprefix("v2_") for k in got if k.startswith("v2_")]
     return {k: (got[f"v2_{k}"], got[f"v1_{k}"]) for k in names}

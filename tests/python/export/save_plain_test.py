@@ -141,13 +141,6 @@ def test_unknown_options(option, value, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("dtype", ["int4", "float32", 16])
-def test_unknown_dtypes(dtype, tmp_path):
-    with pytest.raises(ValueError, match="`dtype` must be None or one of"):
-        lodestar.export.save_plain(None, tmp_path / "s", dtype=dtype)
-    assert not os.listdir(tmp_path)
-
-
 def bag_model(layer):
     ids = keras.Input((None,), dtype="int64", ragged=True, name="x")
     return keras.Model(ids, layer(ids))
@@ -199,40 +192,6 @@ def test_float16_rows_are_the_nearest(tmp_path, rng):
         served_rows(tmp_path / "s", 500),
         rows.astype(np.float16).astype(np.float32),
     )
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("stored", [None, "float16", "bfloat16", "int8"])
-def test_tables_of_other_dtypes(dtype, stored, tmp_path, rng):
-    rows = np.round(rng.normal(size=(50, 4)) * 127) / 127
-    m = filled(rows, dtype=dtype)
-    want = m(tf.RaggedTensor.from_row_lengths(np.arange(50), [1] * 50)).numpy()
-    lodestar.export.save_plain(m, tmp_path / "s", dtype=stored)
-    got = served_rows(tmp_path / "s", 50)
-    atol = 0 if stored is None else 0.02
-    np.testing.assert_allclose(got, want, rtol=0, atol=atol)
-    loaded = plain_served.load(tmp_path / "s")
-    ids = tf.constant([1], tf.int64)
-    assert loaded.tables["t"].lookup(ids).dtype == dtype
-
-
-@pytest.mark.parametrize(
-    ("dtype", "value", "message"),
-    [
-        ("float16", 1e5, "table 't' has the number 100000.0, which float16"),
-        ("int8", np.inf, "table 't' has a number that is not finite"),
-        ("int8", np.nan, "table 't' has a number that is not finite"),
-        ("int8", 3.4028235e38, "table 't' has a number that is .* too large"),
-        ("int8", 1e-40, "table 't' has a row whose largest number is .*e-41"),
-        ("bfloat16", 1e-40, "table 't' has a row whose largest .*, which bfl"),
-        ("float16", 1e-9, "table 't' has a row whose largest number is 1e-09"),
-    ],
-)
-def test_numbers_out_of_range_of_a_dtype(dtype, value, message, tmp_path):
-    m = filled(np.array([[1.0, 2.0], [value, 0.0]], np.float32))
-    with pytest.raises(ValueError, match=message):
-        lodestar.export.save_plain(m, tmp_path / "s", dtype=dtype)
-    assert not os.listdir(tmp_path)
 
 
 def test_which_tables_are_written(tmp_path):

@@ -2,9 +2,9 @@
 
 import keras
 import numpy as np
+import plain_served
 import pytest
 import tensorflow as tf
-from processes import without_lodestar
 
 import lodestar
 from lodestar.export.served_function import ServedFunction
@@ -175,9 +175,8 @@ def test_saved_again(tmp_path):
 def test_without_the_package(tmp_path):
     path = tmp_path / "m"
     exported(path, [dense_input()], lodestar.export.save_plain)
-    with without_lodestar(cwd=tmp_path) as process:
-        process.run(
-            """
+    plain_served.process().run(
+        """
 import sys
 import tensorflow as tf
 loaded = tf.saved_model.load(sys.argv[1])
@@ -185,8 +184,8 @@ ids = tf.constant([[1, 2, 3]], tf.int64)
 assert loaded.serve({"ids": ids})["output_0"].shape == (1, 1)
 assert loaded.signatures["serving_default"](ids)["output_0"].shape == (1, 1)
 """,
-            path,
-        )
+        path,
+    )
 
 
 def test_loaded_by_tensorflow_alone(tmp_path):

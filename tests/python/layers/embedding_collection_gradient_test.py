@@ -57,10 +57,16 @@ BAGS = [[1, 2, 1], [], [5, 9], [0, 3]]
 WEIGHTS = [[1.0, -2.0, 0.5], [], [1.5, -1.5], [3.0, 0.5]]
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("kind", ["ragged", "sparse", "dense"])
-@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize(
+    "training, graph", [(False, True), (True, False), (True, True)]
+)
+@pytest.mark.parametrize(
+    "kind, combiner",
+    [
+        *[("ragged", combiner) for combiner in COMBINERS],
+        *[("sparse", "mean"), ("dense", "sum"), ("dense", "sqrtn")],
+    ],
+)
 def test_gradients_of_rows_and_weights(combiner, kind, training, graph):
     t = table()
     layer = collection(
@@ -232,9 +238,14 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
     assert_all_same(tape.gradient(value, hooks), want)
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("kind", ["ragged", "dense"])
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize(
+    "kind, combiner, graph",
+    [
+        *[("ragged", "sum", False), ("ragged", "mean", True)],
+        *[("ragged", "sqrtn", False), ("dense", "sqrtn", True)],
+        *[("dense", "mean", False)],
+    ],
+)
 def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
     """A nested tape gives the same as for a lookup in one table."""
     bags = [[3, 9, 1], [7, 7, 2]]
@@ -378,10 +389,6 @@ def gradient_op(**changes):
             r"feature 'f': `gradients` must have shape \[1,2\], got \[2,2\]",
         ),
         (
-            {"positions": [tf.constant([0, 2], tf.int64)]},
-            r"`positions\[1\]` must be in \[-1, 2\), got 2",
-        ),
-        (
             {"positions": [tf.constant([0], tf.int64)]},
             r"`positions\[0\]` has 1 elements, but the features have 2 ids",
         ),
@@ -402,7 +409,6 @@ def gradient_op(**changes):
         ),
         ({"combiners": ["max"]}, "`combiners` lists 1 features, but M is 0"),
         ({"tables": [1]}, r"feature 'f' must have a table in \[0, 1\), got 1"),
-        ({"tables": [0, 0]}, "`tables` has 2 items, but there are 1 features"),
         ({"weighted": [True]}, "`weighted` lists 1 features, but W is 0"),
         ({"combiners": ["avg"]}, "unknown combiner 'avg'"),
         ({"combiners": [""]}, "has row_splits or weights, but no combiner"),

@@ -36,22 +36,46 @@ def features(two, three):
         "g": Feature(three, combiner=None),
         "h": Feature(two, combiner="mean", padding_id=0),
         "i": Feature(two, combiner="mean"),
+        "j": Feature(two, combiner="sum", salt="j", default_id=7),
+        "k": Feature(two, combiner="sum"),
     }
 
 
-def inputs():
-    return {
+def inputs(batch=3):
+    x = {
         "a": ragged([[1, 2], [], [5]]),
         "b": ragged([[1], [1, 1], []]),
         "c": np.array([[1, 2], [3, 4], [5, 6]]),
-        "d": ragged([[9, 8], [], [2]]).to_sparse(),
+        "d": ragged([[9, 8], [], [2]]),
         "e": ragged([[4], [], [6, 7]]),
         "f": np.array([[0, 3], [3, 0], [0, 0]]),
         "g": np.array([1, 2, 3]),
         "h": np.array([[0, 3], [3, 0], [0, 0]]),
         "i": ragged([[[1], [2, 3]], [], [[]]]),
+        "j": tf.RaggedTensor.from_row_splits(
+            tf.constant([[1, 2], [3, 3]], tf.int64), [0, 1, 1, 2]
+        ),
+        "k": np.arange(6).reshape(3, 2, 1),
         "not a feature": np.ones(3, np.float32),
     }
+    x = {name: value[:batch] for name, value in x.items()}
+    return {**x, "d": x["d"].to_sparse()}
+
+
+def unknown(name, x):
+    """Returns the type of `x` without known sizes, for one input without a rank."""
+    x = (
+        x
+        if isinstance(x, tf.RaggedTensor | tf.SparseTensor)
+        else tf.constant(x)
+    )
+    shape = [None] * x.shape.rank
+    if isinstance(x, tf.RaggedTensor):
+        shape = [None] * (x.ragged_rank + 1) + x.shape[x.ragged_rank + 1 :]
+        return tf.RaggedTensorSpec(shape, x.dtype, x.ragged_rank)
+    if isinstance(x, tf.SparseTensor):
+        return tf.SparseTensorSpec(shape, x.dtype)
+    return tf.TensorSpec(None if name == "c" else shape, x.dtype)
 
 
 def one_by_one(specs, x, training, weights=()):
@@ -86,10 +110,18 @@ def assert_equal(got, want):
 def test_equals_one_layer_a_feature(graph):
     specs, others = features(*tables()), features(*tables())
     layer = Collection(specs)
-    call = tf.function(layer) if graph else layer
+    signature = [{name: unknown(name, x) for name, x in inputs().items()}]
     for training in (True, False):
-        got = call(inputs(), training=training)
-        assert_equal(got, one_by_one(others, inputs(), training))
+
+        def call(x, training=training):
+            return layer(x, training=training)
+
+        if graph:
+            call = tf.function(call, input_signature=signature)
+        for batch in (3, 1, 0):
+            x = inputs(batch)
+            want = one_by_one(others, x, training)
+            assert_equal(dict(sorted(call(x).items())), want)
     for ours, theirs in zip(layer.tables, tables(), strict=True):
         assert int(ours.size()) > 0 and ours.name == theirs.name
 
@@ -214,6 +246,8 @@ def test_functional_model(eager):
         "g": {"shape": ()},
         "h": {"shape": (2,)},
         "i": {"shape": (None, None), "ragged": True},
+        "j": {"shape": (None, 2), "ragged": True},
+        "k": {"shape": (2, 1)},
     }
     symbols = {
         name: keras.Input(
@@ -269,59 +303,6 @@ def test_masks_of_features_with_padding():
     pooled = keras.layers.GlobalAveragePooling1D()(rows["rows"])
     got = keras.Model(symbol, pooled)(x, training=True)
     np.testing.assert_allclose(got, two.lookup([5, 7]), 1e-6)
-
-
-SPECS = {
-    "ragged": tf.RaggedTensorSpec([None, None], tf.int64, 1),
-    "deep": tf.RaggedTensorSpec([None, None, None], tf.int64, 2),
-    "uniform": tf.RaggedTensorSpec([None, None, 2], tf.int64, 1),
-    "sparse": tf.SparseTensorSpec([None, None], tf.int64),
-    "dense": tf.TensorSpec([None, None], tf.int64),
-    "cube": tf.TensorSpec([None, None, None], tf.int64),
-    "any": tf.TensorSpec(None, tf.int64),
-    "rows": tf.TensorSpec(None, tf.int64),
-}
-
-
-def unknown_dims(batch):
-    bags = ragged([[1, 2], [], [3]])[:batch]
-    return {
-        "ragged": bags,
-        "deep": ragged([[[1], []], [[2, 2]], []])[:batch],
-        "uniform": tf.RaggedTensor.from_row_splits(
-            tf.constant([[1, 2], [3, 3]], tf.int64), [0, 1, 1, 2]
-        )[:batch],
-        "sparse": bags.to_sparse(),
-        "dense": bags.to_tensor(),
-        "cube": tf.cast(np.arange(6).reshape(3, 2, 1), tf.int64)[:batch],
-        "any": bags.to_tensor(),
-        "rows": bags.to_tensor(),
-    }
-
-
-def test_function_with_unknown_dims():
-    two, _ = tables()
-    layer = Collection(
-        {
-            name: Feature(
-                two,
-                combiner=None if name == "rows" else "sum",
-                salt=name,
-                default_id=None if name == "rows" else 7,
-            )
-            for name in SPECS
-        }
-    )
-    call = tf.function(
-        lambda x: layer(x, training=False), input_signature=[SPECS]
-    )
-    layer(unknown_dims(3), training=True)
-    for batch in (3, 1, 0):
-        x = unknown_dims(batch)
-        assert_equal(
-            dict(sorted(call(x).items())),
-            dict(sorted(one_by_one(layer.features, x, False).items())),
-        )
 
 
 def test_stats_of_features():
@@ -441,15 +422,6 @@ def test_ids_are_salted_in_the_op_as_by_plain_ops():
     assert two.export().ids.numpy().tolist() == want
 
 
-def test_string_ids():
-    two, _ = tables()
-    layer = Collection({"x": Feature(two, combiner="sum")})
-    layer({"x": tf.ragged.constant([["a"], ["b", "a"]])}, training=True)
-    words = lodestar.layers.DynamicEmbedding(table=two)
-    assert int(two.size()) == 2
-    assert words(np.array(["a", "b"])).numpy().all()
-
-
 def test_a_table_shared_with_another_layer_and_collection():
     two, _ = tables()
     ids = keras.Input((2,), dtype="int64")
@@ -506,53 +478,6 @@ def test_keras_file_keeps_features_and_tables(tmp_path):
     np.testing.assert_array_equal(
         again.predict(x, verbose=0), model.predict(x, verbose=0)
     )
-
-
-def test_export_with_dict_inputs(tmp_path):
-    two, three = tables()
-    symbols = {
-        "bag": keras.Input((None,), dtype="int64", ragged=True, name="bag"),
-        "pair": keras.Input((2,), dtype="int64", name="pair"),
-    }
-    layer = Collection(
-        {
-            "bag": Feature(two, combiner="mean", salt="bag"),
-            "pair": Feature(three, combiner="mean", salt="p"),
-        }
-    )
-    rows = layer(symbols)
-    model = keras.Model(symbols, keras.layers.Concatenate()([*rows.values()]))
-    x = {
-        "bag": ragged([[1, 2], []]),
-        "pair": tf.constant([[1, 2], [3, 4]], tf.int64),
-    }
-    want = model(x, training=True)
-    lodestar.export.save(model, tmp_path / "m")
-    loaded = tf.saved_model.load(tmp_path / "m")
-    serve = loaded.signatures["serving_default"]
-    got = serve(
-        bag_values=x["bag"].values,
-        bag_row_splits=x["bag"].row_splits,
-        pair=x["pair"],
-    )
-    np.testing.assert_array_equal(list(got.values())[0], want)
-
-
-def test_empty_batch():
-    two, _ = tables()
-    layer = Collection(
-        {"x": Feature(two, combiner="mean"), "y": Feature(two, combiner="mean")}
-    )
-    empty = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0])
-    got = layer({"x": empty, "y": empty}, training=True)
-    assert got["x"].shape == (0, 2) and int(two.size()) == 0
-
-
-def test_frozen_collection_adds_nothing():
-    two, _ = tables()
-    layer = Collection({"x": Feature(two, combiner="mean")}, trainable=False)
-    layer({"x": ragged([[1]])}, training=True)
-    assert int(two.size()) == 0 and layer.trainable_variables == []
 
 
 def test_errors():

@@ -40,8 +40,9 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "graph, training", [(False, True), (True, False), (True, True)]
+)
 def test_a_collection(layout, graph, training):
     layer = collection()
     as_ids = LAYOUTS[layout]

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import sequence
-from lodestar.layers import DynamicEmbedding, PerStep, SequenceAttention
-from lodestar.ragged import LoDTensor
+from lodestar.layers import SequenceAttention
 
 LENGTHS = [3, 0, 17, 1, 5, 2, 9]
 OTHERS = [2, 5, 0, 1, 30, 2, 1]
@@ -99,24 +98,6 @@ def test_a_dense_query_is_one_per_sequence(rng):
     assert symbolic.shape == (None, 6) and not symbolic.ragged
 
 
-def test_levels_and_kinds(rng):
-    x = batch(rng)
-    nested = tf.RaggedTensor.from_row_lengths(x, [2, 0, 5])
-    layer = SequenceAttention(2, 3, causal=True)
-    got = layer(nested)
-    np.testing.assert_array_equal(got.flat_values, layer(x).flat_values)
-    np.testing.assert_array_equal(got.row_splits, [0, 2, 2, 7])
-    lod = layer(LoDTensor.from_ragged(nested))
-    assert isinstance(lod, LoDTensor)
-    np.testing.assert_array_equal(lod.values, got.flat_values)
-
-
-@pytest.mark.parametrize("lengths", [[], [0], [0, 0]], ids=str)
-def test_no_rows(lengths, rng):
-    x = batch(rng, lengths)
-    assert SequenceAttention(2, 3)(x).to_list() == [[]] * len(lengths)
-
-
 def test_dropout_only_in_training(rng):
     x = batch(rng)
     layer = SequenceAttention(2, 3, dropout=0.5, seed=3)
@@ -128,60 +109,6 @@ def test_dropout_only_in_training(rng):
     first, second = (layer(x, training=True).flat_values for _ in "ab")
     assert np.any(first != plain(x).flat_values)
     assert np.any(first != second)
-
-
-@pytest.mark.parametrize(
-    "policy", ["mixed_float16", "mixed_bfloat16", "float64"]
-)
-def test_policies(policy, rng):
-    x = batch(rng)
-    layer = SequenceAttention(2, 3, dtype=policy)
-    got = layer(x)
-    policy = keras.DTypePolicy(policy)
-    assert got.dtype.name == policy.compute_dtype
-    assert {w.dtype for w in layer.weights} == {policy.variable_dtype}
-    assert layer(keras.Input((None, 6), ragged=True)).dtype == got.dtype.name
-    exact = SequenceAttention(2, 3)
-    exact.build(x.shape)
-    exact.set_weights(layer.get_weights())
-    np.testing.assert_allclose(
-        tf.cast(got.flat_values, tf.float32), exact(x).flat_values, atol=0.1
-    )
-
-
-def sasrec():
-    """Returns a model that scores the next item of each step."""
-    ids = keras.Input((None,), dtype="int64", ragged=True, name="ids")
-    x = DynamicEmbedding(8, seed=1)(ids)
-    x = x + keras.layers.Embedding(64, 8)(sequence.positions(ids))
-    for _ in range(2):
-        normal = PerStep(keras.layers.LayerNormalization())(x)
-        x = x + SequenceAttention(2, 4, causal=True, dropout=0.1)(normal)
-        x = x + PerStep(keras.layers.Dense(8, activation="relu"))(x)
-    return keras.Model(ids, keras.layers.Dense(1)(sequence.pool(x, "last")))
-
-
-def test_a_model_trains_is_saved_and_served(rng, tmp_path):
-    keras.utils.set_random_seed(1)
-    model = sasrec()
-    model.compile(lodestar.optimizers.Adam(0.01), "mse")
-    ids = tf.RaggedTensor.from_row_lengths(
-        rng.integers(-(2**62), 2**62, size=sum(LENGTHS)), LENGTHS
-    )
-    y = np.linspace(-1, 1, len(LENGTHS))[:, np.newaxis]
-    losses = model.fit(ids, y, epochs=40, verbose=0).history["loss"]
-    assert losses[-1] < 0.3 * losses[0]
-    want = model.predict(ids, verbose=0)
-    np.testing.assert_allclose(
-        want, model.predict(ids, batch_size=2, verbose=0), atol=1e-5
-    )
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    np.testing.assert_array_equal(loaded.predict(ids, verbose=0), want)
-    lodestar.export.save(model, tmp_path / "served")
-    served = tf.saved_model.load(tmp_path / "served")
-    (scores,) = served.serve({"ids": ids}).values()
-    np.testing.assert_allclose(scores, want, atol=1e-5)
 
 
 def test_errors(rng):

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import lodestar
 from lodestar import sequence
-from lodestar.layers import DynamicEmbedding, TargetAttention
+from lodestar.layers import TargetAttention
 from lodestar.ragged import LoDTensor
 
 LENGTHS = [3, 0, 7, 1]
@@ -75,37 +74,6 @@ def test_levels_and_kinds(rng):
         keras.Input((None, None, 4), ragged=True),
     )
     assert symbolic.ragged and symbolic.shape == (None, None, 4)
-
-
-def test_a_model_trains_is_saved_and_served(rng, tmp_path):
-    keras.utils.set_random_seed(1)
-    item = keras.Input((), dtype="int64", name="item")
-    items = keras.Input((None,), dtype="int64", ragged=True, name="history")
-    embed = DynamicEmbedding(8, seed=1)
-    target = embed(item)
-    interest = TargetAttention((8,))(target, embed(items))
-    score = keras.layers.Dense(1)(
-        keras.layers.Concatenate()([target, interest])
-    )
-    model = keras.Model({"item": item, "history": items}, score)
-    model.compile(lodestar.optimizers.Adam(0.05), "mse")
-    x = {
-        "item": tf.constant([5, 2**62, -3, 5], tf.int64),
-        "history": tf.RaggedTensor.from_row_lengths(
-            rng.integers(0, 9, size=sum(LENGTHS)), LENGTHS
-        ),
-    }
-    y = np.array([[1.0], [-1.0], [0.0], [2.0]])
-    losses = model.fit(x, y, epochs=40, verbose=0).history["loss"]
-    assert losses[-1] < 0.3 * losses[0]
-    want = model.predict(x, verbose=0)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    np.testing.assert_array_equal(loaded.predict(x, verbose=0), want)
-    lodestar.export.save(model, tmp_path / "served")
-    served = tf.saved_model.load(tmp_path / "served")
-    (scores,) = served.serve(x).values()
-    np.testing.assert_allclose(scores, want, atol=1e-5)
 
 
 def test_errors(rng):

@@ -1,6 +1,7 @@
 """Compares IdTableWithHashBuckets with TensorFlow's tables and hashes."""
 
 import copy
+import functools
 import inspect
 import pickle
 import subprocess
@@ -43,45 +44,6 @@ def test_strings_agree_with_tensorflow(buckets, strings):
     )
     np.testing.assert_array_equal(table[strings], stock.lookup(strings))
     assert int(table.size()) == int(stock.size())
-
-
-def test_the_first_example():
-    table = IdTableWithHashBuckets(IdTable(STRINGS), num_oov_buckets=10)
-    keys = tf.constant(["emerson", "lake", "palmer", "king", "crimson"])
-    ids = table.lookup(keys).numpy().tolist()
-    assert ids[:3] == [0, 1, 2]
-    wanted = tf.strings.to_hash_bucket_fast(keys[3:], 10) + 3
-    assert ids[3:] == wanted.numpy().tolist()
-    assert int(table.size()) == 13
-
-
-def test_the_second_example():
-    # Three buckets after three words: 5 is the largest possible id.
-    keys = tf.constant(["emerson", "lake", "palmer", "king", "crimnson"])
-    stock = tf.lookup.StaticVocabularyTable(
-        tf.lookup.KeyValueTensorInitializer(
-            STRINGS, tf.range(3, dtype=tf.int64)
-        ),
-        num_oov_buckets=3,
-    )
-    table = IdTableWithHashBuckets(IdTable(STRINGS), 3)
-    ids = table.lookup(keys).numpy().tolist()
-    assert ids == stock.lookup(keys).numpy().tolist()
-    assert ids[:3] == [0, 1, 2]
-    assert set(ids[3:]) <= {3, 4, 5}
-    assert int(table.size()) == 6
-    # Without keys there are only buckets.
-    table = IdTableWithHashBuckets(None, 3, key_dtype=tf.string)
-    wanted = tf.strings.to_hash_bucket_fast(keys, 3)
-    np.testing.assert_array_equal(table.lookup(keys), wanted)
-
-
-def test_exactly_one_miss():
-    keys = tf.constant(["emerson", "lake", "and", "palmer"])
-    table = IdTableWithHashBuckets(IdTable(STRINGS), 1)
-    assert table.lookup(keys).numpy().tolist() == [0, 1, 3, 2]
-    table = IdTable(STRINGS)
-    assert table.lookup(keys).numpy().tolist() == [0, 1, -1, 2]
 
 
 INTEGER_TYPES = [
@@ -132,18 +94,6 @@ def test_an_empty_vocabulary(dtype, strings):
     np.testing.assert_array_equal(table[keys], wanted)
 
 
-@pytest.mark.parametrize("dtype", [tf.string, tf.int64])
-def test_plain_find_agrees_with_tensorflow(dtype, strings):
-    keys = strings if dtype == tf.string else tf.constant(INTEGERS, tf.int64)
-    known = tf.unique(keys[::2])[0]
-    values = tf.range(len(known), dtype=tf.int64) * 3 - 1
-    stock = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(known, values), -7
-    )
-    table = IdTable(known, values, default_value=-7)
-    np.testing.assert_array_equal(table[keys], stock.lookup(keys))
-
-
 def test_a_large_batch_on_all_threads(rng):
     vocabulary = tf.constant(rng.permutation(60_000), tf.int64)
     keys = tf.constant(rng.integers(-40_000, 80_000, 200_000), tf.int64)
@@ -157,17 +107,29 @@ def test_a_large_batch_on_all_threads(rng):
         np.testing.assert_array_equal(table[batch], stock.lookup(batch))
 
 
-@pytest.mark.parametrize("buckets", [1, 1000, 2**31])
-@pytest.mark.parametrize("hasher_key", [(0, 0), (1, 2**64 - 1), (-5, 2**63)])
-def test_keyed_hashes(hasher_key, buckets, strings):
-    key = [int(np.uint64(w % 2**64).astype(np.int64)) for w in hasher_key]
-    numbers = tf.constant(INTEGERS, tf.int64)
-    for keys, texts, known in (
-        (strings, strings, b"lake"),
-        (numbers, tf.strings.as_string(numbers), 7),
-    ):
-        wanted = tf.strings.to_hash_bucket_strong(texts, buckets, key)
-        options = {"hasher": "strong", "hasher_key": hasher_key}
+KEYED = [
+    functools.partial(
+        tf.strings.to_hash_bucket_strong,
+        key=[int(np.uint64(word % 2**64).astype(np.int64)) for word in key],
+    )
+    for key in ((0, 0), (1, 2**64 - 1), (-5, 2**63))
+]
+
+
+@pytest.mark.parametrize("buckets", [1, 12345, 2**31])
+@pytest.mark.parametrize("hash_of", [tf.strings.to_hash_bucket, *KEYED])
+def test_other_hashes(hash_of, buckets, strings):
+    options = {"hasher": "legacy"}
+    if hash_of in KEYED:
+        options = {"hasher": "strong", "hasher_key": hash_of.keywords["key"]}
+    cases = [(strings, strings, b"lake")]
+    for dtype in INTEGER_TYPES:
+        numbers = [n for n in INTEGERS if dtype.min <= n <= dtype.max]
+        keys = tf.constant([*numbers, dtype.max], dtype)
+        texts = tf.strings.as_string(tf.cast(keys, tf.int64))
+        cases.append((keys, texts, 7))
+    for keys, texts, known in cases:
+        wanted = hash_of(texts, buckets)
         table = IdTableWithHashBuckets(
             None, buckets, key_dtype=keys.dtype, **options
         )
@@ -177,26 +139,6 @@ def test_keyed_hashes(hasher_key, buckets, strings):
         )
         wanted = tf.where(keys == known, 0, wanted + 1)
         np.testing.assert_array_equal(table.lookup(keys), wanted)
-
-
-@pytest.mark.parametrize("buckets", [1, 10, 12345, 2**31])
-def test_legacy_hash_of_strings(buckets, strings):
-    table = IdTableWithHashBuckets(IdTable(STRINGS), buckets, hasher="legacy")
-    wanted = tf.strings.to_hash_bucket(strings, buckets) + 3
-    wanted = tf.where(strings == b"lake", 1, wanted)
-    np.testing.assert_array_equal(table.lookup(strings), wanted)
-
-
-@pytest.mark.parametrize("dtype", INTEGER_TYPES, ids=lambda x: x.name)
-def test_legacy_hash_of_integers(dtype):
-    numbers = [n for n in INTEGERS if dtype.min <= n <= dtype.max]
-    keys = tf.constant([*numbers, dtype.max], dtype)
-    table = IdTableWithHashBuckets(
-        None, 12345, hasher="legacy", key_dtype=dtype
-    )
-    texts = tf.strings.as_string(tf.cast(keys, tf.int64))
-    wanted = tf.strings.to_hash_bucket(texts, 12345)
-    np.testing.assert_array_equal(table.lookup(keys), wanted)
 
 
 def test_the_table_of_the_keys_has_no_buckets():
@@ -443,34 +385,34 @@ def test_the_op_refuses_invalid_arguments():
             find_or_hash(**options)
 
 
-@pytest.mark.parametrize("hasher", ["fast", "strong", "legacy"])
-def test_a_saved_model_in_a_process_without_the_class(tmp_path, hasher):
-    key = (5, 6) if hasher == "strong" else None
-    module = tf.Module()
-    module.table = IdTableWithHashBuckets(
-        IdTable(STRINGS), 10, hasher=hasher, hasher_key=key
-    )
-    module.numbers = IdTableWithHashBuckets(
-        None, 99, hasher=hasher, hasher_key=key, key_dtype=tf.uint64
-    )
-    module.find = tf.function(
-        module.table.lookup, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-    module.number = tf.function(
-        module.numbers.lookup,
-        input_signature=[tf.TensorSpec([None], tf.uint64)],
-    )
-    wanted = module.find(tf.constant([*STRINGS, "x", "y"])).numpy().tolist()
-    numbers = module.number(tf.constant([1, 2**64 - 1], tf.uint64))
+def test_a_saved_model_in_a_process_without_the_class(tmp_path):
+    module, wanted = tf.Module(), {}
+    for hasher in ("fast", "strong", "legacy"):
+        key = (5, 6) if hasher == "strong" else None
+        words = IdTableWithHashBuckets(
+            IdTable(STRINGS), 10, hasher=hasher, hasher_key=key
+        )
+        numbers = IdTableWithHashBuckets(
+            None, 99, hasher=hasher, hasher_key=key, key_dtype=tf.uint64
+        )
+
+        @tf.function(input_signature=[])
+        def find(words=words, numbers=numbers):
+            return (
+                words.lookup(tf.constant([*STRINGS, "x", "y"])),
+                numbers.lookup(tf.constant([1, 2**64 - 1], tf.uint64)),
+            )
+
+        wanted[hasher] = [ids.numpy().tolist() for ids in find()]
+        setattr(module, f"{hasher}_tables", [words, numbers])
+        setattr(module, hasher, find)
     tf.saved_model.save(module, str(tmp_path))
     program = (
         "import tensorflow as tf\n"
         f"tf.load_op_library({str(_library.path)!r})\n"
         f"m = tf.saved_model.load({str(tmp_path)!r})\n"
-        f"keys = tf.constant({[*STRINGS, 'x', 'y']!r})\n"
-        "print(m.find(keys).numpy().tolist())\n"
-        "numbers = tf.constant([1, 2**64 - 1], tf.uint64)\n"
-        "print(m.number(numbers).numpy().tolist())\n"
+        "print({h: [ids.numpy().tolist() for ids in getattr(m, h)()]\n"
+        "       for h in ('fast', 'strong', 'legacy')})\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", program],
@@ -478,8 +420,7 @@ def test_a_saved_model_in_a_process_without_the_class(tmp_path, hasher):
         text=True,
         check=True,
     )
-    lines = result.stdout.strip().splitlines()[-2:]
-    assert lines == [str(wanted), str(numbers.numpy().tolist())]
+    assert result.stdout.strip().splitlines()[-1] == str(wanted)
 
 
 def test_a_checkpoint_holds_the_keys(tmp_path):

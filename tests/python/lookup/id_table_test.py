@@ -556,24 +556,3 @@ def test_checkpoint(tmp_path):
     assert other.lookup(tf.constant(["b", "a"])).numpy().tolist() == [4, 3]
     table.insert(["c"], [9])
     assert int(other.size()) == 2
-
-
-def test_saved_model_in_a_fresh_process(tmp_path):
-    module = tf.Module()
-    module.table = IdTable(["a", "b"])
-    module.find = tf.function(
-        module.table.lookup, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-    tf.saved_model.save(module, str(tmp_path / "m"))
-    program = (
-        "import tensorflow as tf, lodestar._library\n"
-        f"m = tf.saved_model.load({str(tmp_path / 'm')!r})\n"
-        "print(m.find(tf.constant(['b', 'x', 'a'])).numpy().tolist())\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert result.stdout.strip().endswith("[1, -1, 0]")

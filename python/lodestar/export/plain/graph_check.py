@@ -48,29 +48,12 @@ def captured(trace: tf.types.experimental.ConcreteFunction) -> set[int]:
 def inner_functions_have_our_ops(
     trace: tf.types.experimental.ConcreteFunction,
 ) -> bool:
-    """Returns whether a tf.function that `trace` calls has Lodestar's ops."""
-    graph = trace.graph.as_graph_def()
-    functions = {f.signature.name: f.node_def for f in graph.library.function}
-    nodes = list(graph.node)
-    nodes += [node for body in functions.values() for node in body]
-    calls = [
-        node.attr["f"].func.name
-        for node in nodes
-        if node.op in ("PartitionedCall", "StatefulPartitionedCall")
-    ]
-    seen: set[str] = set()
-    while calls:
-        name = calls.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for node in functions[name]:
-            if node.op.startswith(_PREFIX):
-                return True
-            for attr in node.attr.values():
-                used = [attr.func.name, *(f.name for f in attr.list.func)]
-                calls += [f for f in used if f in functions]
-    return False
+    """Returns whether a function inside of `trace` has Lodestar's ops."""
+    return any(
+        node.op.startswith(_PREFIX)
+        for function in trace.graph.as_graph_def().library.function
+        for node in function.node_def
+    )
 
 
 def _place(node: str, layers: set[str]) -> str:
