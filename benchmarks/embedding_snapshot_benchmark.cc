@@ -91,7 +91,7 @@ Saved Save(const Table& table, const std::string& base,
   Require(EmbeddingSnapshot::Begin(sources, lodestar::StepGates(), &snapshots));
   saved.flip = Seconds() - begin;
   begin = Seconds();
-  Require(lodestar::SnapshotFileWriter::Create(path, &file));
+  Require(lodestar::SnapshotFileWriter::Create(path, "label", &file));
   Require(snapshots[0]->Write(file.get()));
   Require(file->Finish());
   saved.write = Seconds() - begin;

@@ -55,7 +55,7 @@ void WriteFile(const std::string& path, int64_t rows) {
   const int64_t record_bytes = table.record_bytes();
   unlink(path.c_str());
   std::unique_ptr<lodestar::SnapshotFileWriter> file;
-  Require(lodestar::SnapshotFileWriter::Create(path, &file));
+  Require(lodestar::SnapshotFileWriter::Create(path, "label", &file));
   const std::string head = EncodeTable(table);
   Require(file->Append(BlockKind::kTable, 1, head.data(), head.size()));
   std::vector<char> block(kBlock / record_bytes * record_bytes);

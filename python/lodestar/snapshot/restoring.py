@@ -34,11 +34,10 @@ from lodestar.snapshot.places import (
     each,
     part_count,
     places_of,
-    saved_parts,
 )
 from lodestar.snapshot.saving import check_step, note_saved
 from lodestar.snapshot.together import Together
-from lodestar.snapshot.wholeness import with_hint
+from lodestar.snapshot.verifying import with_hint
 
 _T = TypeVar("_T")
 # A JSON value for the other workers, and a function that takes the values of all
@@ -328,7 +327,8 @@ class Plan:
                 f"{name_here!r} here is {type(table).__name__}."
             )
         else:
-            id_contents.check(self._path, name_here, table, arrays)
+            what = f"{self._path}: the table {name_here!r}"
+            id_contents.check_table(what, arrays, table)
 
     def load(self) -> dict[str, int]:
         """Reads this process's rows; returns their number by table."""
@@ -337,7 +337,14 @@ class Plan:
         def load(place: Place) -> tuple[tf.Tensor, list[int]]:
             return snapshot_ops.load(
                 place.handles,
-                [saved_parts(self._files[p.name], place) for p in place.parts],
+                [
+                    [
+                        entry.at(place.path(path))
+                        for saved in self._files[part.name]
+                        for path, entry in saved
+                    ]
+                    for part in place.parts
+                ],
                 [(part.part, part.parts) for part in place.parts],
                 [self._base(part.name) for part in place.parts],
                 optimizer_slots=self._options.optimizer_slots,
