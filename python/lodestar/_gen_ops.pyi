@@ -1594,10 +1594,9 @@ class _SnapshotApply(NamedTuple):
 def lodestar_snapshot_apply(
     tables: Sequence[tf.Tensor],
     files: tf.Tensor,
-    file_tables: tf.Tensor,
+    listed: tf.Tensor,
     parts: tf.Tensor,
     base: tf.Tensor,
-    listed: tf.Tensor,
     optimizer_slots: str = 'require',
     name: str | None = None,
 ) -> _SnapshotApply: ...
@@ -1625,6 +1624,13 @@ def lodestar_snapshot_begin(
     bases: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotBegin: ...
+
+
+def lodestar_snapshot_check_manifest(
+    path: tf.Tensor,
+    content: tf.Tensor,
+    name: str | None = None,
+) -> tf.Operation | None: ...
 
 
 def lodestar_snapshot_crc(
@@ -1711,11 +1717,9 @@ class _SnapshotLoad(NamedTuple):
 def lodestar_snapshot_load(
     tables: Sequence[tf.Tensor],
     files: tf.Tensor,
-    file_tables: tf.Tensor,
-    file_parts: tf.Tensor,
+    listed: tf.Tensor,
     parts: tf.Tensor,
     bases: tf.Tensor,
-    listed: tf.Tensor,
     optimizer_slots: str = 'require',
     name: str | None = None,
 ) -> _SnapshotLoad: ...
@@ -1729,9 +1733,9 @@ class _SnapshotMerge(NamedTuple):
 
 def lodestar_snapshot_merge(
     files: tf.Tensor,
+    listed: tf.Tensor,
     out: tf.Tensor,
     label: tf.Tensor,
-    listed: tf.Tensor,
     name: str | None = None,
 ) -> _SnapshotMerge: ...
 
