@@ -6,8 +6,8 @@
     PATH/00000002/...        left by a writer that died: it has no MANIFEST
 
 A manifest gets its name when all files that it lists are on disk, so versions
-appear atomically. Version numbers only increase. A process that copies a version
-holds shared locks on the manifests that it needs, so that no process removes them.
+appear atomically. Version numbers only increase. A process that reads a version
+holds a shared lock on its manifest, so that no process removes what it needs.
 """
 
 import contextlib
@@ -209,27 +209,16 @@ class SnapshotFolder:
         Nobody removes them until the block ends. Returns their manifests as `chain`,
         and raises the same errors. Writers are not affected.
         """
-        with contextlib.ExitStack() as locks:
-            while True:
-                chosen = self.newest_version() if version is None else version
-                try:
-                    chain = self.chain(chosen)
-                except SnapshotError:
-                    if version is None and not self.has(chosen):
-                        continue
-                    raise
-                is_there = all(
-                    locks.enter_context(
-                        _locked(self.manifest_path(m.version), fcntl.LOCK_SH)
-                    )
-                    for m in chain
-                )
-                # It may have been removed before it was locked.
-                if is_there and self.has(chosen):
-                    break
-                locks.close()
-                time.sleep(0.01)
-            yield chain
+        while True:
+            chosen = self.newest_version() if version is None else version
+            path = self.manifest_path(chosen)
+            with _locked(path, fcntl.LOCK_SH) as is_locked:
+                if is_locked:
+                    yield self.chain(chosen)
+                    return
+            if version is not None or self.has(chosen):
+                self.manifest(chosen)  # an error unless it is being removed
+            time.sleep(0.01)
 
     @contextlib.contextmanager
     def copied(self) -> Iterator[None]:
@@ -392,16 +381,20 @@ class SnapshotFolder:
 
         Requires the lock. Removes a version before its parents, so that each
         version can be restored at any time. Removes nothing if a manifest
-        cannot be read, and no version that is being copied. Returns the versions
+        cannot be read, and no version that is in use (`kept`). Returns the versions
         removed.
         """
         removed = []
+        in_use: set[int] = set()
         for version in self.unneeded(keep, also):
-            # `kept` locks parents first, so they stay as well.
+            if version in in_use:
+                continue
             with _locked(self.manifest_path(version), fcntl.LOCK_EX) as is_free:
                 if is_free:
                     self.remove(version)
                     removed.append(version)
+                else:
+                    in_use |= {m.version for m in self.chain(version)}
         # Numbers above the newest version must not be reused.
         self._remove_leftovers(max(self.versions(), default=0))
         return removed
