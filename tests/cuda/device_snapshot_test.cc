@@ -78,7 +78,7 @@ Snapshot Begin(Table* table, const std::string& base, const Execution& on) {
 FileContent Write(EmbeddingSnapshot* snapshot, const std::string& path) {
   FileContent content;
   std::unique_ptr<SnapshotFileWriter> file;
-  ExpectOk(SnapshotFileWriter::Create(path, &file), "create");
+  ExpectOk(SnapshotFileWriter::Create(path, "label", &file), "create");
   ExpectOk(snapshot->Write(file.get()), "write");
   ExpectOk(file->Finish(), "finish");
   std::unique_ptr<SnapshotFileReader> reader;
@@ -87,7 +87,7 @@ FileContent Write(EmbeddingSnapshot* snapshot, const std::string& path) {
   ExpectOk(ReadTable(*reader, &table), "table");
   content.table = EncodeTable(table);
   content.whole = table.whole;
-  SnapshotScan scan(*reader, /*payloads=*/true);
+  SnapshotScan scan(*reader);
   for (bool more = true; more;) {
     SnapshotFileReader::Block block;
     ExpectOk(scan.Next(&block, &more), "scan");

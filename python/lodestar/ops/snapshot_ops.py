@@ -14,7 +14,6 @@ from lodestar._library import gen_ops
 
 # Offset of the first block of a snapshot file.
 FIRST_BLOCK = 16
-_LABEL = 9  # kind of block
 
 
 class BegunTable(NamedTuple):
@@ -103,14 +102,9 @@ def begin(
 def write(
     snapshot: tf.Tensor,
     paths: Sequence[str],
-    labels: Sequence[bytes] | None = None,
+    labels: Sequence[bytes],
 ) -> list[TableFile]:
-    """Writes a snapshot to new files, one per table, on the calling thread.
-
-    A file without a label has version 1 of the format, which has no label.
-    """
-    if labels is None:
-        labels = [b""] * len(paths)
+    """Writes a snapshot to new files, one per table, on the calling thread."""
     rows, removed, sizes, crcs = gen_ops.lodestar_snapshot_write(
         snapshot, _paths(paths), _string_tensor(labels)
     )
@@ -131,39 +125,36 @@ def base(handle: tf.Tensor) -> str:
         return gen_ops.lodestar_snapshot_base(handle).numpy().decode()
 
 
-class Listed(NamedTuple):
-    """What a manifest lists for a file. A checksum of -1 matches any content."""
+class ListedFile(NamedTuple):
+    """A file of a part of a table, and what a manifest lists for it.
 
+    A checksum of -1 matches any content.
+    """
+
+    path: str
     crc32c: int = -1
     rows: int = 0
     removed: int = 0
-
-
-class ListedFile(NamedTuple):
-    """A file, and what it must contain."""
-
-    path: str
-    listed: Listed = Listed()
-
-
-class SavedPart(NamedTuple):
-    """The files of one of `count` parts of a table: a full one, then deltas."""
-
-    files: Sequence[ListedFile]
     part: int = 0
-    count: int = 1  # type: ignore[assignment]
+    parts: int = 1
 
 
-def _files(files: Sequence[ListedFile]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the paths of files, and what they must contain."""
-    return _paths([file.path for file in files]), tf.constant(
-        [file.listed for file in files], tf.int64, [len(files), 3]
-    )
+def _files(
+    files: Sequence[Sequence[ListedFile]],
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the paths of each table's files, and what is known of them."""
+    listed = [
+        (table, file.part, file.parts, file.crc32c, file.rows, file.removed)
+        for table, of_table in enumerate(files)
+        for file in of_table
+    ]
+    paths = _paths([file.path for of_table in files for file in of_table])
+    return paths, tf.constant(listed, tf.int64, [len(listed), 6])
 
 
 def load(
     handles: Sequence[tf.Tensor],
-    saved: Sequence[Sequence[SavedPart]],
+    files: Sequence[Sequence[ListedFile]],
     parts: Sequence[tuple[int, int]],
     bases: Sequence[str],
     *,
@@ -173,7 +164,8 @@ def load(
 
     Args:
         handles: Handles of the tables.
-        saved: The saved parts of each table.
+        files: The files of each table, part by part; of a part, a full one and
+            then deltas.
         parts: The part that each table takes, and the number of parts.
         bases: For each table, the state since which changes are tracked after
             `install`, or `""` for none.
@@ -182,23 +174,11 @@ def load(
     Returns:
         The input of `install`, and the number of rows of each table.
     """
-    files = [
-        (file, number, part.part, part.count)
-        for number, of_table in enumerate(saved)
-        for part in of_table
-        for file in part.files
-    ]
-    paths, listed = _files([file for file, *_ in files])
     loaded, rows = gen_ops.lodestar_snapshot_load(
         [table(handle) for handle in handles],
-        paths,
-        tf.constant(
-            [number for _, number, *_ in files], tf.int64, [len(files)]
-        ),
-        tf.constant([part for _, _, *part in files], tf.int64, [len(files), 2]),
+        *_files(files),
         tf.constant(list(parts), tf.int64, [len(handles), 2]),
         _string_tensor(bases),
-        listed,
         optimizer_slots=optimizer_slots,
     )
     return loaded, rows.numpy().tolist()
@@ -225,15 +205,11 @@ def apply(
     """
     if parts is None:
         parts = [(0, 1)] * len(handles)
-    tables = [t for t, of_table in enumerate(files) for _ in of_table]
-    paths, listed = _files([file for of_table in files for file in of_table])
     written, removed = gen_ops.lodestar_snapshot_apply(
         [table(handle) for handle in handles],
-        paths,
-        tf.constant(tables, tf.int64, [len(tables)]),
+        *_files(files),
         tf.constant(list(parts), tf.int64, [len(handles), 2]),
         base,
-        listed,
         optimizer_slots=optimizer_slots,
     )
     return list(
@@ -258,26 +234,20 @@ def read_block(path: str, offset: int = FIRST_BLOCK) -> Block:
     )
 
 
-def read_label(path: str) -> bytes | None:
-    """Returns the label of a snapshot file, or None."""
-    block = read_block(path)
-    return block.payload if block.kind == _LABEL else None
+def read_label(path: str) -> bytes:
+    """Returns the label of a snapshot file."""
+    return read_block(path).payload
 
 
-def compact(
-    files: Sequence[ListedFile], out: str, label: bytes = b""
-) -> TableFile:
+def compact(files: Sequence[ListedFile], out: str, label: bytes) -> TableFile:
     """Merges a full table file and its deltas, in order, into one."""
-    paths, listed = _files(files)
     rows, size, crc = gen_ops.lodestar_snapshot_merge(
-        paths, os.fsencode(out), label, listed
+        *_files([files]), os.fsencode(out), label
     )
     return TableFile(int(size), int(crc), int(rows), removed=0)
 
 
-def write_blobs(
-    path: str, blobs: Sequence[bytes], label: bytes = b""
-) -> WrittenFile:
+def write_blobs(path: str, blobs: Sequence[bytes], label: bytes) -> WrittenFile:
     """Writes a snapshot file of consecutive blobs."""
     written = gen_ops.lodestar_snapshot_write_blobs(
         os.fsencode(path), _string_tensor(blobs), label
@@ -285,12 +255,17 @@ def write_blobs(
     return WrittenFile(*map(int, written))
 
 
-def read_blobs(file: ListedFile) -> bytes:
-    """Returns the concatenated blobs of a snapshot file."""
+def read_blobs(path: str, crc32c: int = -1) -> bytes:
+    """Returns the concatenated blobs of a snapshot file with this checksum."""
     blobs: bytes = gen_ops.lodestar_snapshot_read_blobs(
-        os.fsencode(file.path), file.listed.crc32c
+        os.fsencode(path), crc32c
     ).numpy()
     return blobs
+
+
+def check_manifest(path: str, content: bytes) -> None:
+    """Checks the content of a manifest; `path` is for errors."""
+    gen_ops.lodestar_snapshot_check_manifest(os.fsencode(path), content)
 
 
 def crc32c(data: bytes) -> int:

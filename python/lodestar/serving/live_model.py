@@ -141,7 +141,7 @@ class LiveModel(NotCopied):
         self._failures: dict[int, _Failure] = {}
         self._folder_error: Exception | None = None
         self._polls = self._failed = self._updates = self._full_updates = 0
-        self._taken = Taken(0, 0, 0)
+        self._taken = Taken()
         self._update_seconds: float | None = None
         # The version that the idle copy was last updated to.
         self._caught_up: Manifest | None = None
@@ -284,9 +284,9 @@ class LiveModel(NotCopied):
             "failures": self._failed,
             "updates": self._updates,
             "full_updates": self._full_updates,
-            "rows_written": self._taken.written,
-            "rows_removed": self._taken.removed,
-            "bytes": self._taken.bytes,
+            "rows_written": self._taken["written"],
+            "rows_removed": self._taken["removed"],
+            "bytes": self._taken["bytes"],
             "last_update_seconds": self._update_seconds,
             "last_error": None if error is None else describe_error(error),
         }

@@ -4,9 +4,10 @@ An update is read and checked first, so that a snapshot that is damaged or of
 another model changes nothing.
 """
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -22,24 +23,10 @@ from lodestar.snapshot.errors import corrupt_files, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
 from lodestar.snapshot.model import WEIGHT
-from lodestar.snapshot.places import saved_parts
 from lodestar.snapshot.saving import DENSE
 
-
-@dataclasses.dataclass(frozen=True)
-class Taken:
-    """Rows written, rows removed and bytes of files read by an update."""
-
-    written: int
-    removed: int
-    bytes: int
-
-    def __add__(self, other: "Taken") -> "Taken":
-        return Taken(
-            self.written + other.written,
-            self.removed + other.removed,
-            self.bytes + other.bytes,
-        )
+# Numbers of an update: rows `written` and `removed`, and `bytes` of files read.
+Taken: TypeAlias = collections.Counter[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,8 +120,12 @@ class ServedContent:
         """
         others = self._read_others(folder, chain[-1])
         files = [
-            folder.table_files(chain, entry.name)
-            for entry in self._entries(folder, chain[-1])
+            folder.table_files(chain, table.name)
+            for table in self._entries(folder, chain[-1])
+        ]
+        listed = [
+            [entry.at(path) for part in table for path, entry in part]
+            for table in files
         ]
         parts = self._parts()
         rows: list[int] = []
@@ -147,7 +138,7 @@ class ServedContent:
             with corrupt_files():
                 loaded, rows = snapshot_ops.load(
                     [part.handle for part in parts],
-                    [saved_parts(files[part.table]) for part in parts],
+                    [listed[part.table] for part in parts],
                     [(part.number, part.count) for part in parts],
                     [""] * len(parts),
                     optimizer_slots="reset",
@@ -158,19 +149,14 @@ class ServedContent:
         read = sum(
             e.bytes for table in files for part in table for _, e in part
         )
-        return Taken(sum(rows), 0, read + others.bytes)
+        return Taken(written=sum(rows), bytes=read + others.bytes)
 
     def take_delta(self, folder: SnapshotFolder, manifest: Manifest) -> Taken:
         """Applies a delta on the loaded version: rows one by one, then weights."""
         others = self._read_others(folder, manifest)
         entries = self._entries(folder, manifest)
         paths = [
-            [
-                snapshot_ops.ListedFile(
-                    folder.check_file(manifest, file), file.listed
-                )
-                for file in entry.files
-            ]
+            [file.at(folder.check_file(manifest, file)) for file in entry.files]
             for entry in entries
         ]
         parts = self._parts()
@@ -187,9 +173,9 @@ class ServedContent:
         self._assign(others)
         self.served = manifest
         return Taken(
-            sum(written for written, _ in counts),
-            sum(removed for _, removed in counts),
-            sum(entry.bytes for entry in entries) + others.bytes,
+            written=sum(written for written, _ in counts),
+            removed=sum(removed for _, removed in counts),
+            bytes=sum(entry.bytes for entry in entries) + others.bytes,
         )
 
     def is_delta(self, folder: SnapshotFolder, manifest: Manifest) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar.lookup import string_arrays
 from lodestar.serving.errors import OtherModelError
 from lodestar.snapshot import id_contents
 from lodestar.snapshot.errors import CorruptSnapshotError
@@ -75,11 +74,15 @@ class ServedIdTables:
             if digest == table.digest:
                 continue
             what = f"{path}: the id table {key!r}"
-            keys = _keys(what, arrays, table.key_dtype)
+            kind = "an IdLookup" if "vocabulary" in arrays else "an IdTable"
+            kind += f" of {table.key_dtype.name} keys"
+            id_contents.check(what, arrays, kind, OtherModelError)
+            keys = tf.constant(id_contents.keys(arrays), table.key_dtype)
             if "vocabulary" in arrays:
                 _check_vocabulary(what, keys, table)
                 continue
-            _check_ids(what, keys, arrays["ids"])
+            if len(set(keys.numpy().tolist())) != len(keys):
+                raise CorruptSnapshotError(f"{what} has a duplicate key")
             updates.append(IdTableUpdate(table, keys, arrays["ids"], digest))
         return updates
 
@@ -90,41 +93,6 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
         digest.update(f"{part} {array.dtype} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array))  # type: ignore[arg-type]
     return digest.digest()
-
-
-def _keys(
-    what: str, arrays: Mapping[str, np.ndarray], dtype: tf.DType
-) -> tf.Tensor:
-    parts = set(arrays) - {"lengths"}
-    if parts not in ({"keys", "ids"}, {"vocabulary"}):
-        raise CorruptSnapshotError(f"{what} has the arrays {sorted(arrays)}")
-    keys = arrays["keys" if "keys" in parts else "vocabulary"]
-    if any(array.ndim != 1 for array in arrays.values()):
-        raise CorruptSnapshotError(f"{what} has arrays that are not vectors")
-    found = "string" if "lengths" in arrays else keys.dtype.name
-    if found != dtype.name:
-        raise OtherModelError(
-            f"{what} has {found} keys, but {dtype.name} keys in the model."
-        )
-    if "lengths" not in arrays:
-        return tf.constant(keys, dtype)
-    lengths = arrays["lengths"].astype(np.int64)
-    if lengths.min(initial=0) < 0 or lengths.sum() != len(keys):
-        raise CorruptSnapshotError(
-            f"{what} has keys of {len(keys)} bytes, but their lengths add up "
-            f"to {lengths.sum()}"
-        )
-    return string_arrays.from_arrays(keys, lengths)
-
-
-def _check_ids(what: str, keys: tf.Tensor, ids: np.ndarray) -> None:
-    if ids.dtype != np.int64 or len(ids) != len(keys):
-        raise CorruptSnapshotError(
-            f"{what} has {len(keys)} keys, but {len(ids)} {ids.dtype} ids "
-            f"instead of {len(keys)} int64 ids"
-        )
-    if len(set(keys.numpy().tolist())) != len(keys):
-        raise CorruptSnapshotError(f"{what} has a duplicate key")
 
 
 def _check_vocabulary(what: str, keys: tf.Tensor, table: _Table) -> None:

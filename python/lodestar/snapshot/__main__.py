@@ -19,7 +19,6 @@ from lodestar.snapshot import compaction, copying, info, records, verifying
 from lodestar.snapshot.errors import MissingSnapshotError, SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest, SavedTable
-from lodestar.snapshot.restoring import choose
 
 _NAME = "lodestar.snapshot"
 # Lines, and tables as sequences of rows.
@@ -105,7 +104,7 @@ def _inspect(
     n: int,
 ) -> _Printed:
     folder = SnapshotFolder(path)
-    chain = folder.chain(choose(folder, None, version))
+    chain = folder.chain(version or folder.newest_version())
     tables: Sequence[SavedTable] = chain[-1].saved_tables()
     if table is not None:
         tables = [t for t in tables if t.name == table]
@@ -199,7 +198,7 @@ def _diff_lines(
     # A number is a version of this folder; ./1 is a folder.
     other_folder = folder if other.isdigit() else SnapshotFolder(other)
     version = int(other) if other.isdigit() else None
-    other_chain = other_folder.chain(choose(other_folder, None, version))
+    other_chain = other_folder.chain(version or other_folder.newest_version())
     for table in tables:
         there = other_chain[-1].table(table.name)
         if there is None:

@@ -69,9 +69,8 @@ def read_file(
 ) -> bytes:
     """Returns the concatenated blobs of a version's file."""
     path = folder.check_file(manifest, entry)
-    listed = snapshot_ops.Listed(entry.crc32c)
     with corrupt_files():
-        return snapshot_ops.read_blobs(snapshot_ops.ListedFile(path, listed))
+        return snapshot_ops.read_blobs(path, entry.crc32c)
 
 
 def read(

@@ -20,7 +20,7 @@ from lodestar.snapshot.manifest import (
     make_label,
     new_mark,
 )
-from lodestar.snapshot.wholeness import damage, with_hint
+from lodestar.snapshot.verifying import damage, with_hint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _compact_table(
 ) -> TableEntry:
     with corrupt_files():
         compacted = snapshot_ops.compact(
-            [snapshot_ops.ListedFile(path, e.listed) for path, e in files],
+            [entry.at(path) for path, entry in files],
             folder.file_path(version, table.file),
             make_label(mark, version, table.name, table.part, table.parts),
         )

@@ -20,15 +20,10 @@ from lodestar._checks import check_count, check_flag
 from lodestar._files import list_folder, sync
 from lodestar._typing import StrPath
 from lodestar.snapshot import manifest as manifest_lib
-from lodestar.snapshot.errors import (
-    CorruptSnapshotError,
-    MissingSnapshotError,
-    SnapshotError,
-    listed,
-)
-from lodestar.snapshot.folder import PARTIAL, SnapshotFolder, version_number
+from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
+from lodestar.snapshot.folder import PARTIAL, SnapshotFolder
 from lodestar.snapshot.manifest import Manifest
-from lodestar.snapshot.outcome import Latch, Outcome, Pending
+from lodestar.snapshot.outcome import Pending, Work
 
 _PIECE_BYTES = 16 << 20
 
@@ -133,8 +128,9 @@ def copy(
         source, target = _absolute(source), _absolute(target)
     work: Callable[[Callable[[], None]], CopyReport]
     if "://" not in target:
+        remote = _Remote(source) if "://" in source else SnapshotFolder(source)
         work = functools.partial(
-            _download, _Remote(source), SnapshotFolder(target), version
+            _download, remote, SnapshotFolder(target), version
         )
     else:
         work = functools.partial(
@@ -142,130 +138,54 @@ def copy(
         )
     if blocking:
         return work(lambda: None)
-    copying = _Copying(work)
-    pending = Pending[CopyReport](copying)
-    copying.ready.wait()
-    if not copying.began:
-        pending.wait()
-    return pending
+    return Pending[CopyReport](_Copying(work))
 
 
 def _absolute(path: str) -> str:
     return path if "://" in path or not path else os.path.abspath(path)
 
 
-class _Copying:
-    """A copy that `run` makes on another thread.
+class _Copying(Work[CopyReport]):
+    """A copy, which has begun when its versions are chosen and locked."""
 
-    `work` calls its argument when it has chosen and locked the versions. `ready` is set
-    then (`began`), or after an error.
-    """
+    def __init__(self, copy: Callable[[Callable[[], None]], CopyReport]):
+        super().__init__("copied")
+        self._copy = copy
 
-    def __init__(self, work: Callable[[Callable[[], None]], CopyReport]):
-        self._work = work
-        self.began = False
-        self.ready = Latch()
-        self.outcome: Outcome[CopyReport] = Outcome("copied")
-
-    def run(self) -> None:
-        """Copies the versions and sets `outcome`."""
-        try:
-            self.outcome.info = self._work(self._begin)
-        except BaseException as error:
-            self.outcome.error = error
-        finally:
-            self.outcome.end()
-            self.ready.set()
-
-    def _begin(self) -> None:
-        self.began = True
-        self.ready.set()
+    def _do(self) -> CopyReport:
+        return self._copy(self._begin)
 
 
-class _Remote:
-    """A copy of a snapshot folder, on any file system."""
+class _Remote(SnapshotFolder):
+    """A copy of a snapshot folder on any file system, which has no locks."""
 
     def __init__(self, path: str):
         self.path = path.rstrip("/")
+        self._known = {}
 
-    def versions(self) -> list[int]:
-        """Returns the versions in ascending order."""
+    def _names(self) -> list[str]:
         if not tf.io.gfile.isdir(self.path):
             return []
         # Some file systems return names of folders with a slash.
-        names = [name.rstrip("/") for name in list_folder(self.path)]
-        numbers = [version_number(name) for name in names]
-        return sorted(
-            n
-            for n in numbers
-            if n is not None and self.manifest_bytes(n) is not None
-        )
+        return [name.rstrip("/") for name in list_folder(self.path)]
 
-    def file_path(self, version: int, file: str) -> str:
-        """Returns the path of a version's file."""
-        return f"{self.path}/{version:08d}/{file}"
+    def _exists(self, path: str) -> bool:
+        return bool(tf.io.gfile.exists(path))
 
-    def manifest_bytes(self, version: int) -> bytes | None:
-        """Returns the encoded manifest of a version, or None without it."""
-        path = self.file_path(version, manifest_lib.NAME)
-        if not tf.io.gfile.exists(path):
-            return None
-        with tf.io.gfile.GFile(path, "rb") as file:
-            data: bytes = file.read()
+    def _read(self, path: str, tail: int | None = None) -> bytes:
+        try:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                if tail is not None:
+                    file.seek(max(0, file.size() - tail))
+                data: bytes = file.read()
+        except tf.errors.NotFoundError as error:
+            raise FileNotFoundError(error.message) from None
         return data
-
-    def manifest(self, version: int) -> Manifest:
-        """Reads the manifest of a version."""
-        data = self.manifest_bytes(version)
-        if data is None:
-            raise SnapshotError(
-                f"{self.path}: has no version {version}; it has "
-                f"{listed(map(str, self.versions()))}"
-            )
-        path = self.file_path(version, manifest_lib.NAME)
-        return manifest_lib.decode(data, path)
 
     @contextlib.contextmanager
     def kept(self, version: int | None) -> Iterator[list[Manifest]]:
-        """Returns the manifests as `SnapshotFolder.kept`.
-
-        Only a local folder has locks. Elsewhere nothing is removed but by users.
-        """
-        if "://" not in self.path:
-            with SnapshotFolder(self.path).kept(version) as chain:
-                yield chain
-            return
-        if version is None:
-            versions = self.versions()
-            if not versions:
-                raise MissingSnapshotError.of(self.path)
-            version = versions[-1]
-        chain = [self.manifest(version)]
-        while (wanted := chain[0].parent) is not None:
-            chain.insert(0, self.parent(chain[0], wanted.version))
-        yield chain
-
-    def parent(self, child: Manifest, version: int) -> Manifest:
-        """Reads the manifest of the version that a delta builds on."""
-        delta = self.file_path(child.version, manifest_lib.NAME)
-        path = self.file_path(version, manifest_lib.NAME)
-        if not tf.io.gfile.exists(path):
-            raise CorruptSnapshotError(
-                f"{delta}: is a delta on version {version}, but {path} is missing"
-            )
-        found = self.manifest(version)
-        manifest_lib.check_parent(child, found, delta)
-        return found
-
-    def copy_file(self, version: int, file: str, target: str) -> None:
-        """Copies a version's file to a local path."""
-        path = self.file_path(version, file)
-        try:
-            _write(target, _pieces(path))
-        except tf.errors.NotFoundError:
-            if tf.io.gfile.exists(path):
-                raise
-            raise CorruptSnapshotError(f"{path}: is missing") from None
+        """Returns the manifests; nothing is removed but by users."""
+        yield self.chain(self.newest_version() if version is None else version)
 
 
 def _upload(
@@ -281,10 +201,10 @@ def _upload(
             number = manifest.version
             with open(source.manifest_path(number), "rb") as file:
                 data = file.read()
-            if target.manifest_bytes(number) is not None:
+            if target.has(number):
                 _check_same(manifest, target.manifest(number), target.path)
                 continue
-            tf.io.gfile.makedirs(target.file_path(number, "").rstrip("/"))
+            tf.io.gfile.makedirs(target.version_path(number))
             for entry in manifest.all_files():
                 path = source.intact_file(manifest, entry)
                 _write(target.file_path(number, entry.file), _pieces(path))
@@ -299,7 +219,7 @@ def _upload(
 
 
 def _download(
-    source: _Remote,
+    source: SnapshotFolder,
     target: SnapshotFolder,
     version: int | None,
     begin: Callable[[], None],
@@ -309,7 +229,7 @@ def _download(
         begin()
         for manifest in chain:
             number = manifest.version
-            if number in target.versions():
+            if target.has(number):
                 _check_same(manifest, target.manifest(number), target.path)
                 continue
             size += _download_version(source, target, manifest)
@@ -318,7 +238,7 @@ def _download(
 
 
 def _download_version(
-    source: _Remote, target: SnapshotFolder, manifest: Manifest
+    source: SnapshotFolder, target: SnapshotFolder, manifest: Manifest
 ) -> int:
     number = manifest.version
     # Left by a copy that did not finish.
@@ -328,12 +248,17 @@ def _download_version(
     try:
         for entry in manifest.all_files():
             path = target.file_path(number, entry.file)
-            source.copy_file(number, entry.file, path)
+            original = source.file_path(number, entry.file)
+            try:
+                _write(path, _pieces(original))
+            except tf.errors.NotFoundError:
+                if tf.io.gfile.exists(original):
+                    raise
+                raise CorruptSnapshotError(f"{original}: is missing") from None
             sync(path)
             try:
                 target.intact_file(manifest, entry)
             except CorruptSnapshotError as error:
-                original = source.file_path(number, entry.file)
                 raise CorruptSnapshotError(
                     f"{original}: is damaged, or was not copied whole: {error}"
                 ) from None

@@ -6,8 +6,8 @@
     PATH/00000002/...        left by a writer that died: it has no MANIFEST
 
 A manifest gets its name when all files that it lists are on disk, so versions
-appear atomically. Version numbers only increase. A process that copies a version
-holds shared locks on the manifests that it needs, so that no process removes them.
+appear atomically. Version numbers only increase. A process that reads a version
+holds a shared lock on its manifest, so that no process removes what it needs.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def local_path(path: StrPath, name: str = "path") -> str:
     return text
 
 
-def version_number(name: str) -> int | None:
+def _version_number(name: str) -> int | None:
     """Returns the number of the version whose folder has a name, or None."""
     if not _VERSION.fullmatch(name):
         return None
@@ -94,18 +94,44 @@ class SnapshotFolder:
         """Returns the path of a version's manifest."""
         return self.file_path(version, manifest_lib.NAME)
 
-    def numbers(self) -> list[int]:
-        """Returns the numbers of all folders, with or without a manifest."""
+    def _names(self) -> list[str]:
+        """Returns the names in the folder; none if it does not exist."""
         try:
-            names = os.listdir(self.path)
+            return os.listdir(self.path)
         except FileNotFoundError:
             return []
-        numbers = map(version_number, names)
+
+    def _exists(self, path: str) -> bool:
+        """Returns whether a file exists; raises OSError if that is unknown.
+
+        `os.path.exists` returns False on any error, and a version whose manifest a
+        network file system briefly fails to show would be removed as a leftover.
+        """
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _read(self, path: str, tail: int | None = None) -> bytes:
+        """Reads a manifest, or its last `tail` bytes.
+
+        Raises FileNotFoundError or NotADirectoryError without it.
+        """
+        return _read_regular(path, tail)
+
+    def numbers(self) -> list[int]:
+        """Returns the numbers of all folders, with or without a manifest."""
+        numbers = map(_version_number, self._names())
         return sorted(number for number in numbers if number is not None)
 
     def versions(self) -> list[int]:
         """Returns the versions in ascending order."""
-        return [n for n in self.numbers() if _exists(self.manifest_path(n))]
+        return [n for n in self.numbers() if self.has(n)]
+
+    def has(self, version: int) -> bool:
+        """Returns whether there is a version of this number."""
+        return self._exists(self.manifest_path(version))
 
     def manifest(self, version: int) -> Manifest:
         """Returns the manifest of a version.
@@ -114,11 +140,11 @@ class SnapshotFolder:
         """
         path = self.manifest_path(version)
         try:
-            checksum = _read_regular(path, tail=manifest_lib.CHECKSUM_BYTES)
+            checksum = self._read(path, tail=manifest_lib.CHECKSUM_BYTES)
             known = self._known.get(version)
             if known is not None and known[0] == checksum:
                 return known[1]
-            data = _read_regular(path)
+            data = self._read(path)
         except (FileNotFoundError, NotADirectoryError):
             raise SnapshotError(
                 f"{self.path}: has no version {version}; it has "
@@ -161,7 +187,7 @@ class SnapshotFolder:
         found = [self.manifest(version)]
         while (wanted := found[-1].parent) is not None:
             child = found[-1]
-            if not _exists(self.manifest_path(wanted.version)):
+            if not self.has(wanted.version):
                 raise CorruptSnapshotError(
                     f"{self.manifest_path(child.version)}: is a delta on version "
                     f"{wanted.version}, but "
@@ -183,22 +209,16 @@ class SnapshotFolder:
         Nobody removes them until the block ends. Returns their manifests as `chain`,
         and raises the same errors. Writers are not affected.
         """
-        with contextlib.ExitStack() as locks:
-            while True:
-                chosen = self.newest_version() if version is None else version
-                chain = self.chain(chosen)
-                is_there = all(
-                    locks.enter_context(
-                        _locked(self.manifest_path(m.version), fcntl.LOCK_SH)
-                    )
-                    for m in chain
-                )
-                # It may have been removed before it was locked.
-                if is_there and self.versions().count(chosen):
-                    break
-                locks.close()
-                time.sleep(0.01)
-            yield chain
+        while True:
+            chosen = self.newest_version() if version is None else version
+            path = self.manifest_path(chosen)
+            with _locked(path, fcntl.LOCK_SH) as is_locked:
+                if is_locked:
+                    yield self.chain(chosen)
+                    return
+            if version is not None or self.has(chosen):
+                self.manifest(chosen)  # an error unless it is being removed
+            time.sleep(0.01)
 
     @contextlib.contextmanager
     def copied(self) -> Iterator[None]:
@@ -340,7 +360,7 @@ class SnapshotFolder:
     def discard(self, version: int) -> None:
         """Removes an uncommitted version; a committed one stays."""
         with contextlib.suppress(OSError):
-            if not _exists(self.manifest_path(version)):
+            if not self.has(version):
                 self.remove(version)
 
     def remove(self, version: int) -> None:
@@ -353,7 +373,7 @@ class SnapshotFolder:
             os.unlink(self.manifest_path(version))
             sync(folder)
         with contextlib.suppress(OSError):
-            if not _exists(self.manifest_path(version)):
+            if not self.has(version):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def remove_unneeded(self, keep: int, also: Iterable[int] = ()) -> list[int]:
@@ -361,16 +381,20 @@ class SnapshotFolder:
 
         Requires the lock. Removes a version before its parents, so that each
         version can be restored at any time. Removes nothing if a manifest
-        cannot be read, and no version that is being copied. Returns the versions
+        cannot be read, and no version that is in use (`kept`). Returns the versions
         removed.
         """
         removed = []
+        in_use: set[int] = set()
         for version in self.unneeded(keep, also):
-            # `kept` locks parents first, so they stay as well.
+            if version in in_use:
+                continue
             with _locked(self.manifest_path(version), fcntl.LOCK_EX) as is_free:
                 if is_free:
                     self.remove(version)
                     removed.append(version)
+                else:
+                    in_use |= {m.version for m in self.chain(version)}
         # Numbers above the newest version must not be reused.
         self._remove_leftovers(max(self.versions(), default=0))
         return removed
@@ -511,19 +535,6 @@ def _table(manifest: Manifest, name: str) -> SavedTable:
     table = manifest.table(name)
     assert table is not None
     return table
-
-
-def _exists(path: str) -> bool:
-    """Returns whether a file exists; raises OSError if that is unknown.
-
-    `os.path.exists` returns False on any error, and a version whose manifest a
-    network file system briefly fails to show would be removed as a leftover.
-    """
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def _numbers(numbers: Sequence[int]) -> str:

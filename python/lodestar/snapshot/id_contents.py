@@ -1,6 +1,7 @@
 """The content of an id table as arrays of numbers."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,23 +48,19 @@ def count(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def check(
-    path: str,
-    name: str,
-    table: IdTable | IdLookup,
+    what: str,
     arrays: Mapping[str, np.ndarray],
+    kind: str,
+    error: type[SnapshotError] = SnapshotError,
 ) -> None:
-    """Checks that `table` can take `arrays` of the version at `path`.
+    """Checks that the arrays of the table `what` are a table of `kind`.
 
-    Raises SnapshotError if they are of another kind of table, or
-    CorruptSnapshotError if they are inconsistent.
+    Raises `error` if they are of another kind, and CorruptSnapshotError if they
+    are inconsistent.
     """
-    what = f"{path}: the table {name!r}"
-    wanted = kind_of_table(table)
     found = kind_of_arrays(arrays)
-    if found != wanted:
-        raise SnapshotError(
-            f"{what} is {found} in the snapshot, but {wanted} here."
-        )
+    if found != kind:
+        raise error(f"{what} is {found} in the snapshot, but {kind} here.")
     for part, array in arrays.items():
         if array.ndim != 1:
             raise CorruptSnapshotError(
@@ -84,27 +81,39 @@ def check(
                 f"{what} has keys of {size} bytes, but lengths that add up to "
                 f"{sum(lengths.tolist())}"
             )
-    lookup = isinstance(table, IdLookup)
-    if lookup and number == 0 and len(to_arrays(table)["vocabulary"]) > 0:
-        raise SnapshotError(
-            f"{what} has no vocabulary in the snapshot, but one here, which "
-            "cannot be removed."
-        )
     if "ids" in arrays and len(arrays["ids"]) != number:
         raise CorruptSnapshotError(
             f"{what} has {number} keys, but {len(arrays['ids'])} ids"
         )
 
 
+def check_table(
+    what: str, arrays: Mapping[str, np.ndarray], table: IdTable | IdLookup
+) -> None:
+    """Checks that `table` can take the arrays; see `check`."""
+    check(what, arrays, kind_of_table(table))
+    lookup = isinstance(table, IdLookup)
+    if lookup and count(arrays) == 0 and len(to_arrays(table)["vocabulary"]):
+        raise SnapshotError(
+            f"{what} has no vocabulary in the snapshot, but one here, which "
+            "cannot be removed."
+        )
+
+
+def keys(arrays: Mapping[str, np.ndarray]) -> Any:
+    """Returns the keys of checked arrays."""
+    found = arrays["keys" if "keys" in arrays else "vocabulary"]
+    if "lengths" not in arrays:
+        return found
+    return string_arrays.from_arrays(found, arrays["lengths"])
+
+
 def assign(table: IdTable | IdLookup, arrays: Mapping[str, np.ndarray]) -> None:
     """Replaces the content of `table` by checked `arrays`."""
     if isinstance(table, IdLookup):
         table.load_own_variables(arrays)
-        return
-    keys = arrays["keys"]
-    if "lengths" in arrays:
-        keys = string_arrays.from_arrays(keys, arrays["lengths"])
-    table.load(keys, arrays["ids"])
+    else:
+        table.load(keys(arrays), arrays["ids"])
 
 
 def kind_of_table(table: IdTable | IdLookup) -> str:

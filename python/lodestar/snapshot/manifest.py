@@ -4,56 +4,32 @@ It has two lines: JSON, and the CRC32C of the first line in 8 hex digits.
 docs/internals/formats.md describes the fields and the labels of files.
 """
 
-import collections
-import contextlib
 import dataclasses
 import datetime
 import functools
-import gc
 import json
-import re
 import struct
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lodestar.ops import snapshot_ops
-from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
-from lodestar.snapshot.fields import (
-    flag,
-    integer,
-    list_of,
-    or_none,
-    read_by,
-    read_fields,
-    record,
-    records,
-    table_of,
-    text,
-    value,
+from lodestar.snapshot.errors import (
+    CorruptSnapshotError,
+    SnapshotError,
+    corrupt_files,
 )
 from lodestar.version import __version__
 
 FORMAT = 4
 NAME = "MANIFEST"
 MAX_BYTES = 64 << 20
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-_MAX_CRC = 2**32 - 1
-_MAX_DIM = 1 << 16
-_MAX_PARTS = 2**31 - 1
-_ID = text(re.compile(r"[0-9a-f]{32}").fullmatch, "32 hex digits")
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-# Not a path, which might lead out of the version's folder.
-_PLAIN_NAME = text(
-    lambda name: _FILE_NAME.fullmatch(name) and name != NAME,
-    "the plain name of a file",
-)
-_CHECKSUM = re.compile(rb"[0-9a-f]{8}\n")
 # Size of the last line.
 CHECKSUM_BYTES = 9
 
 
-class VersionId(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class VersionId:
     """The name of a version.
 
     Its number may be used again once its folder is removed, but its random mark
@@ -64,19 +40,14 @@ class VersionId(NamedTuple):
     mark: str
 
 
-_VERSION_ID = record(
-    "a version", {"version": integer(1), "mark": _ID}, VersionId
-)
-
-
 # A manifest may have many entries, which take less time and memory with slots.
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileEntry:
     """A file of a version: its name, size in bytes and CRC32C."""
 
-    file: str = read_by(_PLAIN_NAME)
-    bytes: int = read_by(integer(0))
-    crc32c: int = read_by(integer(0, _MAX_CRC))
+    file: str
+    bytes: int
+    crc32c: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,21 +68,22 @@ class TableEntry(FileEntry):
         parts: Number of parts, each in a file of its own.
     """
 
-    name: str = read_by(text(bool, "a name"))
-    whole: bool = read_by(flag)
-    dim: int = read_by(integer(1, _MAX_DIM))
-    dtype: str = read_by(text(DTYPES.__contains__, f"one of {DTYPES}"))
-    optimizer: str = read_by(text())
-    slot_names: tuple[str, ...] = read_by(list_of(text()))
-    rows: int = read_by(integer(0))
-    removed: int = read_by(integer(0))
-    part: int = read_by(integer(0, _MAX_PARTS), default=0)
-    parts: int = read_by(integer(1, _MAX_PARTS), default=1)
+    name: str
+    whole: bool
+    dim: int
+    dtype: str
+    optimizer: str
+    slot_names: tuple[str, ...]
+    rows: int
+    removed: int
+    part: int = 0
+    parts: int = 1
 
-    @property
-    def listed(self) -> snapshot_ops.Listed:
-        """What the file must contain."""
-        return snapshot_ops.Listed(self.crc32c, self.rows, self.removed)
+    def at(self, path: str) -> snapshot_ops.ListedFile:
+        """Returns the file at its path with what it must contain."""
+        return snapshot_ops.ListedFile(
+            path, self.crc32c, self.rows, self.removed, self.part, self.parts
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,12 +131,12 @@ class BlobEntry:
     A dtype that NumPy lacks is stored as unsigned integers of the same bits.
     """
 
-    name: str = read_by(text(bool, "a name"))
-    file: str = read_by(_PLAIN_NAME)
-    offset: int = read_by(integer(0))
-    bytes: int = read_by(integer(1))
-    dtype: str = read_by(text(bool, "a dtype"))
-    shape: tuple[int, ...] = read_by(list_of(integer(0)))
+    name: str
+    file: str
+    offset: int
+    bytes: int
+    dtype: str
+    shape: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,27 +148,18 @@ class Manifest:
     and `files` all other files. `mark` is part of the labels of files.
     """
 
-    version: int = read_by(integer(1))
-    mark: str = read_by(_ID)
-    parent: VersionId | None = read_by(or_none(_VERSION_ID))
-    same_as: VersionId | None = read_by(or_none(_VERSION_ID))
-    kind: str = read_by(
-        text(("full", "delta").__contains__, "'full' or 'delta'")
-    )
-    step: int = read_by(integer(-(2**63)))
-    time: str = read_by(text())
-    tables: tuple[TableEntry, ...] = read_by(records("a file", TableEntry))
-    blobs: tuple[BlobEntry, ...] = read_by(
-        records("a blob", BlobEntry), default=()
-    )
-    files: tuple[FileEntry, ...] = read_by(
-        records("a file", FileEntry), default=()
-    )
-    metadata: Mapping[str, Any] = read_by(
-        value(lambda found: isinstance(found, dict), "an object"),
-        default_factory=dict,
-    )
-    lodestar: str = read_by(text(), default=__version__)
+    version: int
+    mark: str
+    parent: VersionId | None
+    same_as: VersionId | None
+    kind: str
+    step: int
+    time: str
+    tables: tuple[TableEntry, ...]
+    blobs: tuple[BlobEntry, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    lodestar: str = __version__
 
     @property
     def id(self) -> VersionId:
@@ -293,10 +256,8 @@ def make_label(
     return head + text + bytes(-len(text) % 4) + place
 
 
-def label_text(label: bytes | None) -> str:
+def label_text(label: bytes) -> str:
     """Describes a label in words."""
-    if label is None:
-        return "without a label"
     try:
         version, mark, size = _LABEL.unpack_from(label)
         name = label[_LABEL.size : _LABEL.size + size].decode()
@@ -333,140 +294,56 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         ) from None
 
 
+def _fields(record: Any) -> dict[str, Any]:
+    return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+
+
 def encode(manifest: Manifest) -> bytes:
     """Returns the content of the manifest's file."""
-    fields: dict[str, Any] = {"format": FORMAT}
-    for field in dataclasses.fields(manifest):
-        value = getattr(manifest, field.name)
-        if field.name in ("tables", "files", "blobs"):
-            names = table_of(type(value[0])) if value else ()
-            value = [{n: getattr(entry, n) for n in names} for entry in value]
-        elif isinstance(value, VersionId):
-            value = value._asdict()
-        fields[field.name] = value
-    data = json.dumps(fields).encode()
+    fields = {"format": FORMAT, **_fields(manifest)}
+    data = json.dumps(fields, default=_fields).encode()
     data += b"\n%08x\n" % snapshot_ops.crc32c(data)
     if len(data) > MAX_BYTES:
         raise SnapshotError(
             f"The manifest must have at most {MAX_BYTES} bytes, got {len(data)}. "
             "Pass less `metadata`."
         )
+    with corrupt_files():
+        snapshot_ops.check_manifest("The new manifest", data)
     return data
 
 
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pauses the garbage collector, which would visit all objects repeatedly.
-
-    A large manifest has 100,000 objects without cycles.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_collector_paused()
 def decode(data: bytes, path: str) -> Manifest:
     """Reads a manifest from the content of the file at `path`."""
-    end = data.find(b"\n")
-    if end < 0:
-        raise CorruptSnapshotError(
-            f"{path}: ends at byte {len(data)}, inside its first line of JSON"
-        )
-    line, checksum = data[:end], data[end + 1 :]
-    if not _CHECKSUM.fullmatch(checksum):
-        raise CorruptSnapshotError(
-            f"{path}: byte {end + 1} must be a checksum of 8 hex digits and "
-            f"the end of the line and file, got {checksum[:16]!r}"
-        )
-    found = snapshot_ops.crc32c(line)
-    if found != int(checksum, 16):
-        raise CorruptSnapshotError(
-            f"{path}: bytes 0 to {end} have the checksum {found:08x}, but "
-            f"byte {end + 1} has {checksum[:8].decode()}"
-        )
     try:
-        fields = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise CorruptSnapshotError(f"{path}: is not JSON: {error}") from None
-    try:
-        head = read_fields("the manifest", {"format": integer(1)}, fields)
-        number = head["format"]
-        if number != FORMAT:
-            raise SnapshotError(
-                f"{path}: has format {number}, but Lodestar {__version__} "
-                f"reads format {FORMAT}. Use the Lodestar that wrote it, "
-                f"{fields.get('lodestar')!r}."
-            )
-        manifest = Manifest(
-            **read_fields("the manifest", table_of(Manifest), fields)
-        )
-        _check(manifest)
-    except ValueError as error:
-        raise CorruptSnapshotError(f"{path}: {error}") from None
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptSnapshotError(
+            f"{path}: byte {error.start} is not UTF-8"
+        ) from None
+    with corrupt_files():
+        snapshot_ops.check_manifest(path, data)
+    found = json.loads(data[: data.index(b"\n")])
+    for name in ("parent", "same_as"):
+        if found[name] is not None:
+            (found[name],) = _records(VersionId, [found[name]])
+    for name, kind in (
+        ("tables", TableEntry),
+        ("blobs", BlobEntry),
+        ("files", FileEntry),
+    ):
+        found[name] = _records(kind, found[name])
+    (manifest,) = _records(Manifest, [found])
     return manifest
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
+def _records(kind: Any, found: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    """Returns dataclasses of the fields of each object; ignores other fields."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    return tuple(
+        [kind(**{name: _frozen(one[name]) for name in names}) for one in found]
+    )
 
 
-def _check(found: Manifest) -> None:
-    """Raises ValueError unless the fields are consistent."""
-    for what, names in (
-        ("table", [t.name for t in found.tables if t.part == 0]),
-        ("file", [f.file for f in found.all_files()]),
-        ("blob", [b.name for b in found.blobs]),
-    ):
-        for name, count in collections.Counter(names).items():
-            if count > 1:
-                raise ValueError(f"has {count} entries of the {what} {name!r}")
-    for saved in found.saved_tables():
-        _check_parts(saved)
-    files = {f.file for f in found.files}
-    for blob in found.blobs:
-        if blob.file not in files:
-            raise ValueError(
-                f"the blob {blob.name!r} is in {blob.file!r}, which is not in "
-                "`files`"
-            )
-    for name in ("parent", "same_as"):
-        other = getattr(found, name)
-        if other is not None and other.version >= found.version:
-            raise ValueError(
-                f"`{name}` must be a version before {found.version}, got "
-                f"{other.version}"
-            )
-    if (found.kind == "full") != (found.parent is None):
-        raise ValueError(
-            f"`kind` is {found.kind!r}, but `parent` is "
-            f"{found.parent and found.parent.version}"
-        )
-    for table in found.tables:
-        if found.kind == "full" and not table.whole:
-            raise ValueError(
-                f"`kind` is 'full', but the table {table.name!r} is not whole"
-            )
-
-
-def _check_parts(saved: SavedTable) -> None:
-    """Raises ValueError unless a table has exactly one file per part."""
-    count = saved.files[0].parts
-    found = [(file.part, file.parts) for file in saved.files]
-    if found != [(part, count) for part in range(count)]:
-        raise ValueError(
-            f"the table {saved.name!r} must have the parts 0 to {count - 1} of "
-            f"{count} in order, got "
-            f"{', '.join(f'{part} of {parts}' for part, parts in found)}"
-        )
-    for what in ("dim", "dtype"):
-        values = {getattr(file, what) for file in saved.files}
-        if len(values) > 1:
-            raise ValueError(
-                f"the table {saved.name!r} has parts of {what} "
-                f"{' and '.join(map(str, sorted(values)))}"
-            )
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

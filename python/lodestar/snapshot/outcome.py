@@ -42,40 +42,60 @@ class Latch:
         return self._set
 
 
-class Outcome(Generic[_T]):
-    """The result or the error of a thread.
+class Work(Generic[_T]):
+    """Work of a thread, with its result or error.
 
     Error messages contain `action`, such as "written".
+
+    Attributes:
+        ready: Set when the work has begun (`began`), or after its end.
+        ended: Set when the result or error is final.
+        told: Whether a caller has seen the result or error.
     """
 
     def __init__(self, action: str) -> None:
         self.action = action
-        self.ended = Latch()
-        self.info: Any = None  # _T
+        self.ready, self.ended = Latch(), Latch()
+        self.began = self.told = False
         self.error: BaseException | None = None
-        self.told = False
-        # Reentrant: the garbage collector may call `drop` on the thread that
-        # calls `end`.
-        self._lock = threading.RLock()
+        self._result: Any = None  # _T
+        # Reentrant: the garbage collector may call `drop` on the thread of `run`.
+        self._dropping = threading.RLock()
         self._dropped = False
+
+    def _do(self) -> _T:
+        """Does the work, and calls `_begin` when it has begun."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Does the work."""
+        try:
+            self._result = self._do()
+        except BaseException as error:
+            self.error = error
+        finally:
+            with self._dropping:
+                self.ended.set()
+                self._warn_if_lost()
+            # After `ended`, so that `done()` is True in all workers.
+            self.ready.set()
+
+    def _begin(self, wake: bool = True) -> None:
+        self.began = True
+        if wake:
+            self.ready.set()
 
     def result(self) -> _T:
         """Returns the result, or raises the error."""
         self.told = True
         if self.error is not None:
             raise self.error
-        found: _T = self.info
+        found: _T = self._result
         return found
-
-    def end(self) -> None:
-        """Marks the outcome as final."""
-        with self._lock:
-            self.ended.set()
-            self._warn_if_lost()
 
     def drop(self) -> None:
         """Notes that nobody can wait for the snapshot any more."""
-        with self._lock:
+        with self._dropping:
             self._dropped = True
             self._warn_if_lost()
 
@@ -93,24 +113,25 @@ class Outcome(Generic[_T]):
 
 
 class Pending(NotCopied, Generic[_T]):
-    """Work of a thread, for which a process waits before it exits.
-
-    `work` has an `outcome`, which its `run` ends.
-    """
+    """Work of a thread, for which a process waits before it exits."""
 
     _instead_of_copy = "pass the same object instead."
 
-    def __init__(self, work: Any):
-        self._outcome: Outcome[_T] = work.outcome
+    def __init__(self, work: Work[_T]):
+        """Starts the work and waits until it has begun."""
+        self._work = work
         # Must not reference `self`, so that `__del__` runs when it is dropped.
         self._thread = threading.Thread(
             target=work.run, name="lodestar-snapshot"
         )
         self._thread.start()
+        work.ready.wait()
+        if not work.began:
+            self.wait()
 
     def done(self) -> bool:
         """Returns whether the work has ended or failed."""
-        return self._outcome.ended.is_set()
+        return self._work.ended.is_set()
 
     def wait(self, timeout: float | None = None) -> _T:
         """Waits for the end, and returns the result.
@@ -122,15 +143,15 @@ class Pending(NotCopied, Generic[_T]):
             TimeoutError: The work has not ended yet; it continues.
             Exception: Any error of the function that started the work.
         """
-        if not self._outcome.ended.wait(timeout):
+        if not self._work.ended.wait(timeout):
             raise TimeoutError(
-                f"The snapshot is not {self._outcome.action} after {timeout} "
+                f"The snapshot is not {self._work.action} after {timeout} "
                 "seconds."
             )
         self._thread.join()
-        return self._outcome.result()
+        return self._work.result()
 
     def __del__(self) -> None:
-        outcome = getattr(self, "_outcome", None)
-        if outcome is not None:
-            outcome.drop()
+        work = getattr(self, "_work", None)
+        if work is not None:
+            work.drop()

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from lodestar.embedding.embedding_variable import EmbeddingVariable
-from lodestar.ops import snapshot_ops
-from lodestar.snapshot.manifest import TableEntry
 
 _T = TypeVar("_T")
 
@@ -128,23 +126,3 @@ def each(
     if errors:
         raise errors[0]
     return results
-
-
-def saved_parts(
-    files: Sequence[Sequence[tuple[str, TableEntry]]],
-    place: Place | None = None,
-) -> list[snapshot_ops.SavedPart]:
-    """Converts `SnapshotFolder.table_files` for the ops of a place."""
-    return [
-        snapshot_ops.SavedPart(
-            [
-                snapshot_ops.ListedFile(
-                    path if place is None else place.path(path), entry.listed
-                )
-                for path, entry in part
-            ],
-            part[-1][1].part,
-            part[-1][1].parts,
-        )
-        for part in files
-    ]

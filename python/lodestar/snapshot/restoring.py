@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
@@ -34,18 +33,15 @@ from lodestar.snapshot.places import (
     each,
     part_count,
     places_of,
-    saved_parts,
 )
 from lodestar.snapshot.saving import check_step, note_saved
 from lodestar.snapshot.together import Together
-from lodestar.snapshot.wholeness import with_hint
+from lodestar.snapshot.verifying import with_hint
 
 _T = TypeVar("_T")
 # A JSON value for the other workers, and a function that takes the values of all
 # workers and installs the content.
 Read = tuple[Any, Callable[[list[Any]], _T]]
-# How many versions may vanish one after another while they are read.
-ATTEMPTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +113,7 @@ def with_version(
 ) -> _T:
     """Reads a version's chain without side effects, then installs it.
 
-    An error in one worker is raised in all. If another process compacts the
-    newest version away, uses the version that replaced it.
+    An error in one worker is raised in all. Nobody removes the version meanwhile.
     """
     check_eager("snapshot.restore")
     if step is not None and version is not None:
@@ -126,73 +121,51 @@ def with_version(
             f"`step`={step} and `version`={version} cannot be combined. Pass "
             "only one."
         )
-    newest = version is None and step is None
-    for _ in range(ATTEMPTS):
-        chosen = together.of_first(lambda: choose(folder, step, version))
-        try:
-            return _use(folder, chosen, read, together)
-        except Exception as error:
-            gone = functools.partial(_is_gone, folder, chosen, error)
-            if newest and all(together.agree(gone)):
-                continue
-            if isinstance(error, CorruptSnapshotError) and version is None:
-                raise with_hint(folder, chosen, error) from None
-            raise
-    raise versions_vanished(folder)
-
-
-def versions_vanished(folder: SnapshotFolder) -> SnapshotError:
-    """Returns the error after the last attempt to read a newest version."""
-    return SnapshotError(
-        f"{folder.path}: {ATTEMPTS} versions vanished while they were read."
-    )
-
-
-def _is_gone(folder: SnapshotFolder, version: int, error: Exception) -> bool:
-    """Returns whether an error means that the version has vanished."""
-    missing = isinstance(error, (SnapshotError, tf.errors.NotFoundError))
-    return missing and version not in folder.versions()
-
-
-def _use(
-    folder: SnapshotFolder,
-    version: int,
-    read: Callable[[SnapshotFolder, list[Manifest]], Read[_T]],
-    together: Together,
-) -> _T:
+    chain: list[Manifest] = []
     result: Any = None
+
+    def keep(number: int | None) -> int:
+        if not chain:
+            chain.extend(locks.enter_context(folder.kept(number)))
+        return chain[-1].version
 
     def read_here() -> list[Any]:
         nonlocal result
-        chain = folder.chain(version)
+        keep(chosen)
         told, result = read(folder, chain)
         return [chain[-1].mark, told]
 
-    found = together.agree(read_here)
-    if any(mark != found[0][0] for mark, _ in found):
-        raise SnapshotError(
-            f"{folder.version_path(version)}: differs between the workers. "
-            "Use a shared folder that no process writes to."
-        )
-    install = result
-
     def install_here() -> None:
         nonlocal result
-        result = install([told for _, told in found])
+        result = result([told for _, told in found])
 
-    together.agree(install_here)
+    with contextlib.ExitStack() as locks:
+        try:
+            chosen = together.of_first(
+                lambda: keep(_number(folder, step, version))
+            )
+            found = together.agree(read_here)
+        except CorruptSnapshotError as error:
+            if version is not None:
+                raise
+            number = _number(folder, step, version) or folder.newest_version()
+            raise with_hint(folder, number, error) from None
+        if any(mark != found[0][0] for mark, _ in found):
+            raise SnapshotError(
+                f"{folder.version_path(chosen)}: differs between the workers. "
+                "Use a shared folder that no process writes to."
+            )
+        together.agree(install_here)
     return result
 
 
-def choose(
+def _number(
     folder: SnapshotFolder, step: int | None, version: int | None
-) -> int:
-    """Returns the version to read; the newest by default."""
+) -> int | None:
+    """Returns the number of the version to read; None for the newest."""
     if step is not None:
         return folder.at_step(check_step(step))
-    if version is None:
-        return folder.newest_version()
-    return check_count("version", version, 1)
+    return None if version is None else check_count("version", version, 1)
 
 
 class Plan:
@@ -328,7 +301,8 @@ class Plan:
                 f"{name_here!r} here is {type(table).__name__}."
             )
         else:
-            id_contents.check(self._path, name_here, table, arrays)
+            what = f"{self._path}: the table {name_here!r}"
+            id_contents.check_table(what, arrays, table)
 
     def load(self) -> dict[str, int]:
         """Reads this process's rows; returns their number by table."""
@@ -337,7 +311,14 @@ class Plan:
         def load(place: Place) -> tuple[tf.Tensor, list[int]]:
             return snapshot_ops.load(
                 place.handles,
-                [saved_parts(self._files[p.name], place) for p in place.parts],
+                [
+                    [
+                        entry.at(place.path(path))
+                        for saved in self._files[part.name]
+                        for path, entry in saved
+                    ]
+                    for part in place.parts
+                ],
                 [(part.part, part.parts) for part in place.parts],
                 [self._base(part.name) for part in place.parts],
                 optimizer_slots=self._options.optimizer_slots,

@@ -42,10 +42,10 @@ from lodestar.snapshot.manifest import (
     new_mark,
     now,
 )
-from lodestar.snapshot.outcome import Latch, Outcome, Pending
+from lodestar.snapshot.outcome import Pending, Work
 from lodestar.snapshot.places import Place, PlacedPart, each, places_of
 from lodestar.snapshot.together import Together
-from lodestar.snapshot.wholeness import check_parent
+from lodestar.snapshot.verifying import check_parent
 
 DENSE = "dense/"
 _MIN_STEP, _MAX_STEP = -(2**63), 2**63 - 1
@@ -149,9 +149,9 @@ def begin(
         except RuntimeError:
             # No thread can start, as during interpreter shutdown.
             saving.run()
-        saving.outcome.ended.wait()
+        saving.ended.wait()
         saving.warn()
-        return saving.outcome.result()
+        return saving.result()
     except BaseException:
         saving.give_up()
         raise
@@ -169,16 +169,16 @@ def check_step(step: Any) -> int:
     return number
 
 
-class _Saving:
+class _Saving(Work[SnapshotInfo]):
     """One snapshot, which `run` copies and writes on its own thread.
 
     Only the main thread receives interrupts, so all resources are acquired and
     released on this other thread.
 
+    It has begun when the tables are copied.
+
     Attributes:
-        taken: Set when the tables are copied (`began`) or copying has failed.
-        outcome: Result of the snapshot.
-        warning: Text of a warning for the caller; final when `taken` is set.
+        warning: Text of a warning for the caller; final when `ready` is set.
         cancelled: Whether the snapshot was cancelled.
     """
 
@@ -190,54 +190,47 @@ class _Saving:
         metadata: dict[str, Any],
         step: int | None,
     ):
-        self._began = time.perf_counter()
+        super().__init__("written")
+        self._start = time.perf_counter()
         self._folder = folder
         self._content = content
         self._delta = delta
         self._metadata = metadata
-        self._step: Any = step  # None until `_begin`
+        self._step: Any = step  # None until `_copy_tables`
         self._mark = new_mark()
         self._tables = content.tables.embeddings
         self._places = places_of(self._tables)
         self._together = Together(self._tables.values())
         self._lock: FolderLock | None = None
-        self._parent: Manifest | None = None  # None until `_begin`
+        self._parent: Manifest | None = None  # None until `_copy_tables`
         self._snapshots: dict[Place, tf.Tensor] = {}
         self._begun: dict[PlacedPart, snapshot_ops.BegunTable] = {}
-        self._version: Any = None  # until `_begin`
+        self._version: Any = None  # until `_copy_tables`
         self._file_names: Sequence[str] = ()
         self._files: list[FileEntry] = []  # without tables' files
         self._blobs: tuple[Any, ...] = ()
         self._cancelling = threading.Lock()
         self._running = False
         self._committed = False
-        self.taken = Latch()
-        self.began = False
-        self.outcome: Outcome[SnapshotInfo] = Outcome("written")
         self.warning = ""
         self.cancelled = False
 
-    def run(self) -> None:
-        """Saves the snapshot and sets `outcome`."""
-        try:
-            with self._cancelling:
-                # Cancelled before the thread began: nobody waits for it.
-                if self.cancelled:
-                    return
-                self._running = True
-            self._begin()
-            self.began = True
-            if not self._together.several:
-                # With several workers, no other collective call may interleave
-                # with `_finish`.
-                self.taken.set()
-            self.outcome.info = self._finish()
-        except BaseException as error:
-            self.outcome.error = error
-        finally:
-            # Before `taken`, so that `done()` is True in all workers.
-            self.outcome.end()
-            self.taken.set()
+    def _do(self) -> SnapshotInfo:
+        with self._cancelling:
+            # Cancelled before the thread began: nobody waits for it.
+            if self.cancelled:
+                raise self._cancellation()
+            self._running = True
+        self._copy_tables()
+        # With several workers, no other collective call may interleave with
+        # `_finish`.
+        self._begin(wake=not self._together.several)
+        return self._finish()
+
+    def _cancellation(self) -> SnapshotError:
+        return SnapshotError(
+            f"{self._folder.path}: the snapshot was cancelled."
+        )
 
     def warn(self) -> None:
         """Warns the caller of `save`."""
@@ -246,12 +239,12 @@ class _Saving:
 
     def give_up(self) -> None:
         """Cancels the snapshot and waits until it is removed or complete."""
-        self.outcome.told = True
+        self.told = True
         self.cancel()
         if self._running:
-            self.outcome.ended.wait()
+            self.ended.wait()
 
-    def _begin(self) -> None:
+    def _copy_tables(self) -> None:
         """Plans the snapshot and copies the tables."""
         try:
             plan = self._together.of_first(self._make_plan)
@@ -385,9 +378,7 @@ class _Saving:
         except BaseException:
             self._abort()
             if self.cancelled:
-                raise SnapshotError(
-                    f"{self._folder.path}: the snapshot was cancelled."
-                ) from None
+                raise self._cancellation() from None
             raise
         try:
             self._end(manifest.mark)
@@ -395,13 +386,13 @@ class _Saving:
                 note_saved(table, self._folder, manifest, name)
         finally:
             self._release()
-        seconds = time.perf_counter() - self._began
+        seconds = time.perf_counter() - self._start
         return make_info(self._folder, manifest, seconds)
 
     def _write(self) -> list[dict[str, Any]]:
         """Writes this process's files; returns the entries of its tables."""
         if self.cancelled:
-            raise SnapshotError("cancelled")
+            raise self._cancellation()
         folder, version = self._folder, self._version
         if self._arrays:
             file, self._blobs = blobs.write(
@@ -440,7 +431,7 @@ class _Saving:
         )
         with self._cancelling:
             if self.cancelled:
-                raise SnapshotError("cancelled")
+                raise self._cancellation()
             self._folder.commit(manifest)
             self._committed = True
         if self._together.several:
@@ -541,11 +532,8 @@ class PendingSnapshot(Pending[SnapshotInfo]):
     """
 
     def __init__(self, saving: _Saving):
-        super().__init__(saving)
         self._saving = saving
-        saving.taken.wait()
-        if not saving.began:
-            self.wait()
+        super().__init__(saving)
 
     def cancel(self) -> bool:
         """Cancels the snapshot and waits until its files are removed.
@@ -556,8 +544,8 @@ class PendingSnapshot(Pending[SnapshotInfo]):
         """
         if not self.done():
             self._saving.cancel()
-        self._outcome.ended.wait()
+        self._saving.ended.wait()
         self._thread.join()
-        cancelled = self._saving.cancelled and self._outcome.error is not None
-        self._outcome.told |= cancelled
+        cancelled = self._saving.cancelled and self._saving.error is not None
+        self._saving.told |= cancelled
         return cancelled

@@ -165,7 +165,7 @@ TEST(EmbeddingSnapshotMemoryTest, Write) {
     EXPECT_TRUE(Update(Range(50, 150)).Apply(memory->store.get()).ok());
     const SnapshotPath path;
     std::unique_ptr<SnapshotFileWriter> file;
-    EXPECT_TRUE(SnapshotFileWriter::Create(path.path(), &file).ok());
+    EXPECT_TRUE(SnapshotFileWriter::Create(path.path(), "label", &file).ok());
     Status status;
     bool failed;
     {

@@ -258,7 +258,7 @@ TEST(EmbeddingSnapshotTest, OnlyCompleteSnapshotsAreCommitted) {
   snapshot = BeginSnapshot(store, "");
   std::unique_ptr<SnapshotFileWriter> file;
   const SnapshotPath finished;
-  ASSERT_TRUE(SnapshotFileWriter::Create(finished.path(), &file).ok());
+  ASSERT_TRUE(SnapshotFileWriter::Create(finished.path(), "label", &file).ok());
   ASSERT_TRUE(file->Finish().ok());
   EXPECT_FALSE(snapshot->Write(file.get()).ok());
   snapshot->Commit("a");

@@ -12,10 +12,6 @@ namespace lodestar {
 
 // Relative to the root of the checkout, where Bazel runs tests.
 constexpr char kGoldenFolder[] = "tests/data/golden/snapshot/";
-// The small file in version 2 of the format, with a label.
-constexpr char kLabelledGolden[] =
-    "tests/data/golden/snapshot_2/small.snapshot";
-
 // The label of table `t` of version 3 and mark 00112233...ff.
 inline std::string LabelOfGolden() {
   std::string label = BytesOf(uint64_t{3});
@@ -53,21 +49,15 @@ inline SnapshotTable DeltaGolden() {
   return table;
 }
 
-inline void WriteLabelledGolden(const std::string& path) {
-  const SnapshotTable small = SmallGolden();
-  FileMaker(path, small, LabelOfGolden())
-      .AddRows({RowRecord(small, 42, 1.5f, 6, 2)})
-      .Finish();
-}
-
-// Writes the files of version 1 into a folder with the current writer.
+// Writes the files into a folder.
 inline void WriteGoldens(const std::string& folder) {
+  const std::string label = LabelOfGolden();
   const SnapshotTable small = SmallGolden();
-  FileMaker(folder + "small.snapshot", small)
+  FileMaker(folder + "small.snapshot", small, label)
       .AddRows({RowRecord(small, 42, 1.5f, 6, 2)})
       .Finish();
   const SnapshotTable whole = WholeGolden();
-  FileMaker(folder + "whole.snapshot", whole)
+  FileMaker(folder + "whole.snapshot", whole, label)
       .AddRows({RowRecord(whole, 0, -1.0f, 99, 1),
                 RowRecord(whole, INT64_MIN, 0.5f, -1, 0)})
       .AddRows({RowRecord(whole, INT64_MAX, 2.0f, 100, 0xffffffffu)})
@@ -77,14 +67,14 @@ inline void WriteGoldens(const std::string& folder) {
       .Add(BlockKind::kSketch, 5, std::string("\x00\x01\x02\x03\xff", 5))
       .Finish();
   const SnapshotTable delta = DeltaGolden();
-  FileMaker(folder + "delta.snapshot", delta)
+  FileMaker(folder + "delta.snapshot", delta, label)
       .AddIds(BlockKind::kRemoved, {INT64_MIN, 5})
       .AddRows({RowRecord(delta, 0, -2.0f, 109, 2),
                 RowRecord(delta, 5, 4.0f, 110, 1)})
       .AddRows({RowRecord(delta, 1, 10.0f)}, BlockKind::kSharedRows)
       .Add(BlockKind::kSketch, 5, std::string("\x01\x01\x02\x03\xff", 5))
       .Finish();
-  FileMaker(folder + "blobs.snapshot")
+  FileMaker(folder + "blobs.snapshot", label)
       .Add(BlockKind::kBlob, 5, "dense")
       .Add(BlockKind::kBlob, 8, "weights!")
       .Finish();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,8 @@ std::string IdJson(int version) {
 std::string TableJson(const std::string& more = "") {
   return "{\"file\": \"table-0\", \"bytes\": 8, \"crc32c\": 9, \"name\": "
          "\"t\", \"whole\": true, \"dim\": 4, \"dtype\": \"float32\", "
-         "\"optimizer\": \"\", \"rows\": 7, \"removed\": 1, \"part\": 0, "
+         "\"optimizer\": \"\", \"slot_names\": [\"m\"], \"rows\": 7, "
+         "\"removed\": 1, \"part\": 0, "
          "\"parts\": 1" +
          more + "}";
 }
@@ -43,6 +45,8 @@ std::string Json(const std::string& field = "", const std::string& value = "") {
        "\"bytes\": 1, \"dtype\": \"float32\", \"shape\": [2, 3]}]"},
       {"files", "[{\"file\": \"blobs\", \"bytes\": 1, \"crc32c\": 2}]"},
       {"mark", "\"" + kMark + "\""},
+      {"metadata", "{\"a\": [1e400, {}]}"},
+      {"lodestar", "\"9.9\""},
       {"unknown", "[{}]"},
   };
   std::string json = "{";
@@ -153,53 +157,121 @@ TEST(ManifestTest, RefusesInvalidFields) {
     EXPECT_NE(status.message().find(message), std::string::npos)
         << field << value << ": " << status.message();
   };
-  for (const char* field : {"format", "version", "parent", "same_as", "kind",
-                            "step", "time", "tables", "mark"}) {
+  for (const char* field :
+       {"format", "version", "parent", "same_as", "kind", "step", "time",
+        "tables", "blobs", "files", "mark", "metadata", "lodestar"}) {
     expect(field, "", StrCat("has no `", field, "`"));
   }
-  expect("mark", "\"aa\"", "`mark` must be 32 hex digits");
-  expect("parent", "2", "`parent` must be an object");
+  expect("format", "0", "`format` must be an integer in [1, ");
+  expect("mark", "\"aa\"", "`mark` must be 32 hex digits, got \"aa\"");
+  expect("parent", "2", "`parent` must be an object, got 2");
   expect("parent", "{\"version\": 2}", "has no `mark`");
   expect("version", "0", "`version` must be an integer in [1, ");
-  expect("version", "1.0", "`version` must be an integer");
-  expect("parent", IdJson(3), "must be versions before 3");
-  expect("same_as", IdJson(4), "must be versions before 3");
-  expect("parent", IdJson(1), "`kind` and `parent` contradict each other");
-  expect("kind", "\"half\"", "`kind` must be 'full' or 'delta'");
-  expect("tables", "{}", "`tables` must be a list");
-  expect("tables", "[1]", "a table must be an object");
-  expect("tables", "[" + TableJson() + ", " + TableJson() + "]",
-         "the table 't' must have the 1 parts of its first file once");
+  expect("version", "3.0", "9223372036854775807], got 3.0");
+  expect("version", "9223372036854775808", "got 9223372036854775808");
+  expect("parent", IdJson(3), "`parent` must be a version before 3, got 3");
+  expect("same_as", IdJson(4), "`same_as` must be a version before 3, got 4");
+  expect("parent", IdJson(1), "`kind` is 'full', but `parent` is 1");
+  expect("kind", "\"delta\"", "`kind` is 'delta', but `parent` is null");
+  expect("kind", "\"half\"", "`kind` must be 'full' or 'delta', got \"half\"");
+  expect("time", "5", "`time` must be a string, got 5");
+  expect("lodestar", "null", "`lodestar` must be a string, got null");
+  expect("metadata", "[]", "`metadata` must be an object, got []");
+  expect("metadata", "NaN", "expected a value");
+  expect("tables", "{}", "`tables` must be a list, got {}");
+  expect("tables", "[1]", "a table must be an object, got 1");
   expect("tables", "[" + TableJson(", \"dim\": 1") + "]", "a second time");
   expect("files", "[]", "which is not in `files`");
-  expect("files", "[{\"file\": \"../x\", \"bytes\": 1, \"crc32c\": 2}]",
-         "`file` must be the plain name of a file");
-  expect("files", "[{\"file\": \"MANIFEST\", \"bytes\": 1, \"crc32c\": 2}]",
-         "`file` must be the plain name of a file");
+  const auto expect_entry = [&](const char* field, std::string entry,
+                                const std::string& member,
+                                const std::string& value,
+                                const std::string& message) {
+    const size_t at = entry.find(": ", entry.find("\"" + member + "\"")) + 2;
+    size_t end = entry.find_first_of(",}", at);
+    if (entry[at] == '[') end = entry.find(']', at) + 1;
+    entry.replace(at, end - at, value);
+    expect(field, "[" + entry + "]",
+           StrCat("`", member, "` must ", message, ", got ", value));
+  };
+  const auto table = [&](const char* member, const std::string& value,
+                         const std::string& message) {
+    expect_entry("tables", TableJson(), member, value, message);
+  };
+  for (const char* name :
+       {"\"../x\"", "\"a/b\"", "\"..\"", "\"MANIFEST\"", "\"\"", "3"}) {
+    table("file", name, "be the plain name of a file");
+  }
+  table("bytes", "-1", "be an integer in [0, 9223372036854775807]");
+  table("crc32c", "4294967296", "be an integer in [0, 4294967295]");
+  table("name", "\"\"", "be a name");
+  table("whole", "1", "be true or false");
+  table("dim", "0", "be an integer in [1, 65536]");
+  table("dim", "65537", "be an integer in [1, 65536]");
+  table("dtype", "\"int8\"", "be a dtype of rows");
+  table("optimizer", "1", "be a string");
+  table("slot_names", "1", "be a list");
+  table("rows", "-1", "be an integer in [0, 9223372036854775807]");
+  table("removed", "\"2\"", "be an integer in [0, 9223372036854775807]");
+  table("part", "-1", "be an integer in [0, 2147483647]");
+  table("parts", "0", "be an integer in [1, 2147483647]");
+  const std::string blob =
+      "{\"name\": \"a\", \"file\": \"blobs\", \"offset\": 0, \"bytes\": 1, "
+      "\"dtype\": \"float32\", \"shape\": [2]}";
+  expect_entry("blobs", blob, "offset", "-1",
+               "be an integer in [0, 9223372036854775807]");
+  expect_entry("blobs", blob, "bytes", "0",
+               "be an integer in [1, 9223372036854775807]");
+  expect_entry("blobs", blob, "shape", "3", "be a list");
+  expect("blobs", "[" + blob + ", " + blob + "]",
+         "has several entries of the blob 'a'");
+  std::string slots = TableJson();
+  slots.replace(slots.find("[\"m\"]"), 5, "[3]");
+  expect("tables", "[" + slots + "]", "`slot_names` must have strings, got 3");
+  std::string shape = blob;
+  shape.replace(shape.find("[2]"), 3, "[-3]");
+  expect("blobs", "[" + shape + "]", "integers of at least 0, got -3");
+  std::string delta = TableJson();
+  delta.replace(delta.find("true"), 4, "false");
+  expect("tables", "[" + delta + "]", "'full', but the table 't' is not whole");
+  std::string other = TableJson();
+  other.replace(other.find("table-0"), 7, "blobs");
+  expect("tables", "[" + other + "]",
+         "has several entries of the file 'blobs'");
 }
 
 TEST(ManifestTest, PartsMustBeComplete) {
-  const auto table = [](const std::string& file, int part, int parts, int dim) {
-    return StrCat("{\"file\": \"", file,
-                  "\", \"bytes\": 8, \"crc32c\": 9, \"name\": \"t\", "
-                  "\"whole\": true, \"dim\": ",
-                  dim,
-                  ", \"dtype\": \"float32\", \"rows\": 1, \"removed\": 0, "
-                  "\"part\": ",
-                  part, ", \"parts\": ", parts, "}");
-  };
-  const auto read = [&](const std::string& tables, Manifest* manifest) {
-    return Read(WithChecksum(Json("tables", "[" + tables + "]")), manifest);
+  using Part = std::tuple<int, int, int>;  // its number, their number, dim
+  const auto read = [](const std::vector<Part>& parts, Manifest* manifest) {
+    std::string tables;
+    for (const auto& [part, count, dim] : parts) {
+      std::string table = TableJson();
+      table.replace(table.find("\"part\": 0, \"parts\": 1"), 21,
+                    StrCat("\"part\": ", part, ", \"parts\": ", count));
+      table.replace(table.find("\"dim\": 4"), 8, StrCat("\"dim\": ", dim));
+      table.insert(table.find("table-0"), StrCat("f", tables.size()));
+      tables += (tables.empty() ? "[" : ", ") + table;
+    }
+    return Read(WithChecksum(Json("tables", tables + "]")), manifest);
   };
   Manifest manifest;
-  ASSERT_TRUE(
-      read(table("a", 0, 2, 4) + "," + table("b", 1, 2, 4), &manifest).ok());
-  EXPECT_EQ(manifest.PartsOf("t")[1]->file, "b");
-  EXPECT_FALSE(read(table("a", 0, 2, 4), &manifest).ok());
-  EXPECT_FALSE(
-      read(table("a", 0, 2, 4) + "," + table("b", 0, 2, 4), &manifest).ok());
-  EXPECT_FALSE(
-      read(table("a", 0, 2, 4) + "," + table("b", 1, 2, 5), &manifest).ok());
+  const Status status = read({{0, 2, 4}, {1, 2, 4}}, &manifest);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(manifest.PartsOf("t")[1]->part, 1);
+  const std::string order = "PATH: the table 't' must have the parts 0 to ";
+  const std::pair<std::vector<Part>, std::string> cases[] = {
+      {{{0, 2, 4}}, "PATH: the table 't' must have 2 parts, got 1"},
+      {{{1, 2, 4}, {0, 2, 4}}, order + "1 of 2 in order, got 1 of 2 after 0"},
+      {{{0, 2, 4}, {0, 2, 4}}, order + "1 of 2 in order, got 0 of 2 after 1"},
+      {{{0, 2, 4}, {1, 3, 4}}, order + "1 of 2 in order, got 1 of 3 after 1"},
+      {{{0, 1, 4}, {0, 1, 4}}, order + "0 of 1 in order, got 0 of 1 after 1"},
+      {{{0, 2, 4}, {1, 2, 5}},
+       "PATH: the table 't' has parts of dim 4 and dtype float32, and of 5 "},
+  };
+  for (const auto& [parts, message] : cases) {
+    const Status refused = read(parts, &manifest);
+    EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+    EXPECT_EQ(refused.message().rfind(message, 0), 0) << refused.message();
+  }
 }
 
 TEST(ManifestTest, RefusesADamagedFile) {
@@ -215,8 +287,11 @@ TEST(ManifestTest, RefusesADamagedFile) {
     EXPECT_EQ(Read(damaged, &manifest).code(), StatusCode::kDataLoss) << at;
   }
   EXPECT_EQ(Read(content + "x", &manifest).code(), StatusCode::kDataLoss);
-  EXPECT_EQ(Read(WithChecksum(Json("format", "5")), &manifest).code(),
-            StatusCode::kUnimplemented);
+  const Status later = Read(WithChecksum(Json("format", "5")), &manifest);
+  EXPECT_EQ(later.code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(later.message(),
+            "PATH: has format 5, but this Lodestar reads format 4. Use the "
+            "Lodestar that wrote it, '9.9'.");
 }
 
 }  // namespace

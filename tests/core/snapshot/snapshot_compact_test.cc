@@ -34,7 +34,7 @@ Content ReadContent(const std::string& path) {
   std::unique_ptr<SnapshotFileReader> file;
   EXPECT_TRUE(SnapshotFileReader::Open(path, &file).ok());
   EXPECT_TRUE(ReadTable(*file, &content.table).ok());
-  SnapshotScan scan(*file, /*payloads=*/true);
+  SnapshotScan scan(*file);
   const Status status = scan.ForEach(nullptr, [&](const Block& block) {
     const std::string payload(block.payload.begin(), block.payload.end());
     EXPECT_TRUE(CheckRecords(*file, content.table, block).ok());
@@ -61,7 +61,7 @@ Content ReadContent(const std::string& path) {
 Status Compact(const std::vector<std::string>& paths, const std::string& out) {
   SnapshotFileSummary summary;
   const std::vector<ListedFile> files(paths.begin(), paths.end());
-  LODESTAR_RETURN_IF_ERROR(CompactChain(files, out, &summary));
+  LODESTAR_RETURN_IF_ERROR(CompactChain(files, out, kTestLabel, &summary));
   SnapshotFileSummary found;
   LODESTAR_RETURN_IF_ERROR(VerifySnapshotFile(out, nullptr, &found));
   EXPECT_EQ(summary.bytes, found.bytes);
@@ -284,7 +284,7 @@ TEST(SnapshotCompactTest, DamageIsReportedAndLeavesAFileWithoutEnd) {
   FileMaker(delta, table).AddRows({row, row}).Finish();
   std::string out = NewPath("out");
   ExpectError(Compact({whole, delta}, out), StatusCode::kDataLoss,
-              {delta, "byte 168: record 1 of the ROWS block has id 3"});
+              {delta, "byte 208: record 1 of the ROWS block has id 3"});
   SnapshotFileSummary unused;
   ExpectError(VerifySnapshotFile(out, nullptr, &unused), StatusCode::kDataLoss,
               {out, "ends here"});
@@ -301,12 +301,12 @@ TEST(SnapshotCompactTest, DamageIsReportedAndLeavesAFileWithoutEnd) {
   std::filesystem::remove(delta);
   FileMaker(delta, table).AddRows({row}).Finish();
   std::string bytes = ReadAll(whole);
-  bytes[140] ^= 1;
+  bytes[180] ^= 1;
   WriteAll(whole, bytes);
   out = NewPath("out");
   ExpectError(
       Compact({whole, delta}, out), StatusCode::kDataLoss,
-      {whole, "byte 136: the checksum of the ROWS block's 32 bytes is"});
+      {whole, "byte 176: the checksum of the ROWS block's 32 bytes is"});
 }
 
 TEST(SnapshotCompactTest, OutOfMemoryIsAnError) {
@@ -328,7 +328,7 @@ TEST(SnapshotCompactTest, OutOfMemoryIsAnError) {
     bool failed;
     {
       FailAllocation failure(count);
-      status = CompactChain(files, out, &summary);
+      status = CompactChain(files, out, kTestLabel, &summary);
       failed = failure.failed();
     }
     if (!failed) {

@@ -41,13 +41,14 @@ std::unique_ptr<SnapshotFileReader> Open(const std::string& path) {
 Status ReadFile(const std::string& path) {
   std::unique_ptr<SnapshotFileReader> reader;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader));
-  SnapshotScan scan(*reader, /*payloads=*/true);
+  SnapshotScan scan(*reader);
   return scan.ForEach(nullptr, [](const Block&) { return Status(); });
 }
 
-// Writes LABEL if it is not empty, TABLE, ROWS, REMOVED and END. Some payloads
-// need padding.
-std::string SmallFile(const std::string& path, const std::string& label = "") {
+// Writes LABEL, TABLE, REMOVED, ROWS, SKETCH and END. Some payloads need
+// padding.
+std::string SmallFile(const std::string& path,
+                      const std::string& label = kTestLabel) {
   SnapshotTable table;
   table.whole = false;
   FileMaker(path, table, label)
@@ -108,7 +109,7 @@ TEST(SnapshotFileTest, RoundTripsBlocks) {
   const std::vector<Block> headers = BlocksOf(*reader, &totals);
   EXPECT_TRUE(totals == maker.writer()->totals());
   ASSERT_EQ(headers.size(), wanted.size());
-  int64_t offset = SnapshotFileReader::kFirstBlock;
+  int64_t offset = reader->first_block();
   for (size_t i = 0; i < wanted.size(); ++i) {
     Block block;
     ASSERT_TRUE(reader->ReadBlock(offset, &block).ok());
@@ -129,7 +130,7 @@ TEST(SnapshotFileTest, RoundTripsBlocks) {
 TEST(SnapshotFileTest, AFileWithoutBlocks) {
   const std::string path = NewPath("file");
   FileMaker(path).Finish();
-  EXPECT_EQ(ReadAll(path).size(), 16 + 32 + 48);
+  EXPECT_EQ(ReadAll(path).size(), kAfterLabel + 32 + 48);
   EXPECT_TRUE(BlocksOf(*Open(path)).empty());
 }
 
@@ -143,7 +144,7 @@ TEST(SnapshotFileTest, ThreadsShareAScan) {
   maker.Finish();
   const std::string bytes = ReadAll(path);
   const auto reader = Open(path);
-  SnapshotScan scan(*reader, /*payloads=*/true);
+  SnapshotScan scan(*reader);
   std::mutex mutex;
   std::set<int64_t> offsets;
   const ParallelFor threads = Threads(8);
@@ -169,20 +170,21 @@ TEST(SnapshotFileTest, ReportsTheFirstErrorInTheFile) {
   }
   maker.Finish();
   std::string bytes = ReadAll(path);
-  for (const int block : {90, 31, 30}) bytes[16 + 40 * block + 32] ^= 1;
+  for (const int block : {90, 31, 30})
+    bytes[kAfterLabel + 40 * block + 32] ^= 1;
   WriteAll(path, bytes);
   const auto reader = Open(path);
   const ParallelFor threads = Threads(8);
   for (int i = 0; i < 20; ++i) {
-    SnapshotScan scan(*reader, /*payloads=*/true);
+    SnapshotScan scan(*reader);
     ExpectError(scan.ForEach(&threads, [](const Block&) { return Status(); }),
                 StatusCode::kDataLoss,
-                {path, "byte 1248: the checksum of the BLOB block's 8 bytes"});
+                {path, "byte 1288: the checksum of the BLOB block's 8 bytes"});
   }
-  SnapshotScan scan(*reader, /*payloads=*/true);
+  SnapshotScan scan(*reader);
   ExpectError(scan.ForEach(&threads,
                            [](const Block& block) {
-                             return block.offset == 416 ? DataLoss("mine")
+                             return block.offset == 456 ? DataLoss("mine")
                                                         : Status();
                            }),
               StatusCode::kDataLoss, {"mine"});
@@ -195,13 +197,13 @@ TEST(SnapshotFileTest, ReportsAnEarlierErrorThatOccursLater) {
       .Add(BlockKind::kBlob, 8, "12345678")
       .Finish();
   const auto reader = Open(path);
-  SnapshotScan scan(*reader, /*payloads=*/true);
+  SnapshotScan scan(*reader);
   const ParallelFor threads = Threads(2);
   std::atomic<bool> failed{false};
   ExpectError(
       scan.ForEach(&threads,
                    [&](const Block& block) {
-                     if (block.offset != 16) {
+                     if (block.offset != kAfterLabel) {
                        failed = true;
                        return DataLoss("second");
                      }
@@ -215,42 +217,27 @@ TEST(SnapshotFileTest, ReportsAnEarlierErrorThatOccursLater) {
 
 TEST(SnapshotFileTest, ALabelPrecedesTheOtherBlocks) {
   const std::string path = NewPath("file");
-  const std::string plain = SmallFile(NewPath("plain"));
   const std::string good = SmallFile(path, "of a table");
   const auto reader = Open(path);
   Block label;
   ASSERT_TRUE(reader->ReadBlock(SnapshotFileReader::kFirstBlock, &label).ok());
   EXPECT_EQ(label.kind, BlockKind::kLabel);
-  EXPECT_EQ(std::string(label.payload.begin(), label.payload.end()),
-            "of a table");
+  EXPECT_EQ(reader->label(), "of a table");
   EXPECT_EQ(reader->first_block(), label.next);
-  EXPECT_EQ(good.substr(label.next), plain.substr(16));
   SnapshotFileSummary summary;
   ASSERT_TRUE(VerifySnapshotFile(path, nullptr, &summary).ok());
   EXPECT_EQ(summary.crc, Crc32c(good.data(), good.size()));
-  // The header's version tells whether there is a label.
-  const auto expect = [&](std::string bytes, uint32_t version,
-                          const std::string& part) {
-    SetNumber(&bytes, 8, version);
-    SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
+  const auto expect = [&](const std::string& bytes, const std::string& part) {
     WriteAll(path, bytes);
     ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
   };
-  expect(plain, 2, "byte 16: the first block is a TABLE block, expected LABEL");
-  expect(good, 1, "byte 16: a LABEL block, but LABEL must be the first block");
-}
-
-TEST(SnapshotFileTest, DetectsEveryChangedBitOfALabel) {
-  const std::string path = NewPath("file");
-  const std::string good = SmallFile(path, "of a table");
-  for (size_t at = 0; at < 64; ++at) {
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string bytes = good;
-      bytes[at] ^= 1 << bit;
-      WriteAll(path, bytes);
-      ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, "byte "});
-    }
-  }
+  expect(good.substr(0, 16) + good.substr(label.next),
+         "byte 16: the first block is a TABLE block, expected LABEL");
+  expect(good.substr(0, label.next) + good.substr(16),
+         "byte 64: a LABEL block, but LABEL must be the first block");
+  std::unique_ptr<SnapshotFileWriter> writer;
+  ExpectError(SnapshotFileWriter::Create(NewPath("none"), "", &writer),
+              StatusCode::kInvalidArgument, {"must have a label"});
 }
 
 TEST(SnapshotFileTest, DetectsEveryChangedBit) {
@@ -289,20 +276,20 @@ TEST(SnapshotFileTest, HeadersAreChecked) {
   const auto expect = [&](int64_t at, auto number, const std::string& part) {
     std::string bytes = good;
     SetNumber(&bytes, at, number);
-    Reseal(&bytes, 16);
+    Reseal(&bytes, kAfterLabel);
     WriteAll(path, bytes);
     ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, part});
   };
-  expect(16, uint32_t{1}, "byte 16: the block begins with 00000001");
-  expect(20, uint16_t{0}, "byte 16: the block's kind is 0, expected 1 to 9");
-  expect(20, uint16_t{10}, "byte 16: the block's kind is 10");
-  expect(22, uint16_t{3}, "has 3 after its kind");
-  expect(24, uint64_t{2}, "the TABLE block has 2 records in 52 bytes");
-  expect(32, ~uint64_t{0},
+  expect(56, uint32_t{1}, "byte 56: the block begins with 00000001");
+  expect(60, uint16_t{0}, "byte 56: the block's kind is 0, expected 1 to 9");
+  expect(60, uint16_t{10}, "byte 56: the block's kind is 10");
+  expect(62, uint16_t{3}, "has 3 after its kind");
+  expect(64, uint64_t{2}, "the TABLE block has 2 records in 52 bytes");
+  expect(72, ~uint64_t{0},
          "has 18446744073709551615 bytes, expected at most 67108864");
-  expect(32, uint64_t{4096}, "block at byte 16 ends at byte 4144: the file is");
-  expect(20, uint16_t{2}, "byte 16: a ROWS block, but the file does not begin");
-  const int64_t removed = Open(path) != nullptr ? 16 + 32 + 56 : 0;
+  expect(72, uint64_t{4096}, "block at byte 56 ends at byte 4184: the file is");
+  expect(60, uint16_t{2}, "byte 56: a ROWS block, but the file does not begin");
+  const int64_t removed = kAfterLabel + 32 + 56;
   for (const uint64_t count :
        {uint64_t{0}, uint64_t{3}, (uint64_t{1} << 61) + 2}) {
     std::string bytes = good;
@@ -310,19 +297,22 @@ TEST(SnapshotFileTest, HeadersAreChecked) {
     Reseal(&bytes, removed);
     WriteAll(path, bytes);
     ExpectError(ReadFile(path), StatusCode::kDataLoss,
-                {"byte 104: the REMOVED block has " + std::to_string(count) +
+                {"byte 144: the REMOVED block has " + std::to_string(count) +
                  " records in 16 bytes"});
   }
 }
 
 TEST(SnapshotFileTest, RejectsOtherFormatVersions) {
   const std::string path = NewPath("file");
-  std::string bytes = SmallFile(path);
-  SetNumber(&bytes, 8, uint32_t{3});
-  SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
-  WriteAll(path, bytes);
-  ExpectError(ReadFile(path), StatusCode::kUnimplemented,
-              {path, "of version 3, but only versions 1 to 2"});
+  for (const uint32_t version : {1u, 3u}) {
+    std::string bytes = SmallFile(NewPath("file"));
+    SetNumber(&bytes, 8, version);
+    SetNumber(&bytes, 12, Crc32c(bytes.data(), 12));
+    WriteAll(path, bytes);
+    ExpectError(
+        ReadFile(path), StatusCode::kUnimplemented,
+        {path, StrCat("of version ", version, ", but only version 2 is")});
+  }
 }
 
 TEST(SnapshotFileTest, BlocksHaveAnOrder) {
@@ -352,7 +342,7 @@ TEST(SnapshotFileTest, EndDetectsMissingBlocks) {
   const std::string path = NewPath("file");
   const std::string good = SmallFile(path);
   // Removes the ROWS block, so that the remaining blocks are in order.
-  const int64_t rows = 16 + 32 + 56 + 32 + 16;
+  const int64_t rows = kAfterLabel + 32 + 56 + 32 + 16;
   WriteAll(path, good.substr(0, rows) + good.substr(rows + 32 + 32));
   ExpectError(ReadFile(path), StatusCode::kDataLoss,
               {path, "the file has 0 rows, 2 removed ids",
@@ -363,7 +353,7 @@ TEST(SnapshotFileTest, EndDetectsMissingBlocks) {
 TEST(SnapshotFileTest, RejectsAnEmptyBlock) {
   const std::string path = NewPath("file");
   std::string bytes = SmallFile(path);
-  const int64_t removed = 16 + 32 + 56;
+  const int64_t removed = kAfterLabel + 32 + 56;
   std::string empty = bytes.substr(removed, 32);
   SetNumber(&empty, 8, uint64_t{0});
   SetNumber(&empty, 16, uint64_t{0});
@@ -371,7 +361,7 @@ TEST(SnapshotFileTest, RejectsAnEmptyBlock) {
   bytes.insert(removed, empty);
   WriteAll(path, bytes);
   ExpectError(ReadFile(path), StatusCode::kDataLoss,
-              {"byte 104: the REMOVED block has 0 records in 0 bytes"});
+              {"byte 144: the REMOVED block has 0 records in 0 bytes"});
 }
 
 TEST(SnapshotFileTest, RejectsOffsetsWithoutABlock) {
@@ -399,10 +389,10 @@ TEST(SnapshotFileTest, ReportsSystemErrors) {
   ExpectError(SnapshotFileReader::Open(testing::TempDir(), &reader),
               StatusCode::kInvalidArgument, {"is not a regular file"});
   SmallFile(path);
-  ExpectError(SnapshotFileWriter::Create(path, &writer),
+  ExpectError(SnapshotFileWriter::Create(path, "label", &writer),
               StatusCode::kAlreadyExists,
               {"cannot create '" + path + "': File exists"});
-  ExpectError(SnapshotFileWriter::Create(path + "/below", &writer),
+  ExpectError(SnapshotFileWriter::Create(path + "/below", "label", &writer),
               StatusCode::kNotFound, {"Not a directory"});
   ExpectError(FileError(path, "open", EACCES), StatusCode::kPermissionDenied,
               {"cannot open '" + path + "': Permission denied"});
@@ -484,6 +474,61 @@ TEST(SnapshotFileTest, AWriterThatIsDroppedLeavesAFileWithoutEnd) {
   }
   EXPECT_TRUE(std::filesystem::exists(path));
   ExpectError(ReadFile(path), StatusCode::kDataLoss, {path, "byte 0"});
+}
+
+TEST(SnapshotFileTest, AFileMustBeAsListed) {
+  SnapshotTable table;
+  table.dim = 1;
+  table.whole = false;
+  const std::string path = NewPath("delta");
+  FileMaker(path, table)
+      .AddIds(BlockKind::kRemoved, {1, 2})
+      .AddRows({RowRecord(table, 7, 1.5f)})
+      .Finish();
+  std::unique_ptr<SnapshotFileReader> file;
+  ASSERT_TRUE(SnapshotFileReader::Open(path, &file).ok());
+  SnapshotScan scan(*file);
+  const auto skip = [](const SnapshotFileReader::Block&) { return Status(); };
+  ASSERT_TRUE(scan.ForEach(nullptr, skip).ok());
+  const ListedFile::Content content = {scan.crc(), 1, 2};
+  EXPECT_TRUE(ListedFile(path).Check(scan).ok());
+  EXPECT_TRUE(ListedFile(path, content).Check(scan).ok());
+  const auto expect = [&](const ListedFile::Content& listed,
+                          const std::string& message) {
+    const Status status = ListedFile(path, listed).Check(scan);
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find(message), std::string::npos)
+        << status.message();
+    EXPECT_NE(status.message().find(path), std::string::npos);
+  };
+  expect({content.crc32c + 1, 1, 2}, "the file has the checksum");
+  expect({content.crc32c, 2, 2},
+         "has 1 rows and 2 removed ids, but 2 and 2 in its manifest");
+  expect({content.crc32c, 1, 0},
+         "has 1 rows and 2 removed ids, but 1 and 0 in its manifest");
+}
+
+TEST(SnapshotFileTest, FileCrcCoversAllBytes) {
+  const std::string path = NewPath("file");
+  for (const int64_t size : {0, 1, 9, 1 << 20, (1 << 20) + 1, 5000000}) {
+    std::string bytes(size, 'a');
+    for (int64_t i = 0; i < size; i += 7) bytes[i] = static_cast<char>(i);
+    WriteAll(path, bytes);
+    int64_t found = -1;
+    uint32_t crc = 1;
+    ASSERT_TRUE(FileCrc(path, &found, &crc).ok());
+    EXPECT_EQ(found, size);
+    EXPECT_EQ(crc, Crc32c(bytes.data(), size));
+  }
+}
+
+TEST(SnapshotFileTest, FileCrcRejectsMissingFilesAndFolders) {
+  int64_t bytes = 0;
+  uint32_t crc = 0;
+  EXPECT_EQ(FileCrc(NewPath("none"), &bytes, &crc).code(),
+            StatusCode::kNotFound);
+  EXPECT_EQ(FileCrc(testing::TempDir(), &bytes, &crc).code(),
+            StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ inline void Reseal(std::string* file, int64_t offset) {
 inline std::vector<SnapshotFileReader::Block> BlocksOf(
     const SnapshotFileReader& file, SnapshotTotals* totals = nullptr) {
   std::vector<SnapshotFileReader::Block> headers;
-  SnapshotScan scan(file, /*payloads=*/false);
+  SnapshotScan scan(file);
   const Status status =
       scan.ForEach(nullptr, [&](const SnapshotFileReader::Block& block) {
         headers.push_back(block);
@@ -109,15 +109,20 @@ inline std::string RowRecord(const SnapshotTable& table, int64_t id,
   return record;
 }
 
+// The label of files that tests do not name, and the offset of what follows it.
+constexpr char kTestLabel[] = "8 bytes.";
+constexpr int64_t kAfterLabel = 16 + 32 + 8;
+
 // Builds a file; every step must succeed.
 class FileMaker {
  public:
-  explicit FileMaker(const std::string& path, const std::string& label = "") {
-    const Status status = SnapshotFileWriter::Create(path, &writer_, label);
+  explicit FileMaker(const std::string& path,
+                     const std::string& label = kTestLabel) {
+    const Status status = SnapshotFileWriter::Create(path, label, &writer_);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   FileMaker(const std::string& path, const SnapshotTable& table,
-            const std::string& label = "")
+            const std::string& label = kTestLabel)
       : FileMaker(path, label) {
     Add(BlockKind::kTable, 1, EncodeTable(table));
   }

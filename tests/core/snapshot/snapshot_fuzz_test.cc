@@ -114,7 +114,7 @@ void ReadInEveryWay(const std::string& path, std::mt19937* random, bool valid) {
   SnapshotFileSummary compacted;
   const std::vector<ListedFile> golden_chain = {
       std::string(kGoldenFolder) + "whole.snapshot", path};
-  const Status status = CompactChain(golden_chain, out, &compacted);
+  const Status status = CompactChain(golden_chain, out, kTestLabel, &compacted);
   if (status.ok()) {
     ASSERT_TRUE(valid);
     SnapshotFileSummary found;
@@ -128,8 +128,7 @@ TEST(SnapshotFuzzTest, SurvivesMutatedFiles) {
   const std::string golden = kGoldenFolder;
   for (const std::string& source :
        {golden + "small.snapshot", golden + "whole.snapshot",
-        golden + "delta.snapshot", golden + "blobs.snapshot",
-        std::string(kLabelledGolden)}) {
+        golden + "delta.snapshot", golden + "blobs.snapshot"}) {
     SCOPED_TRACE(source);
     const std::string good = ReadAll(source);
     ASSERT_GT(good.size(), 100u);

@@ -1,5 +1,4 @@
-// Golden files stay readable, and the writer produces the same bytes: version 1
-// without a label, version 2 with one.
+// Golden files stay readable, and the writer produces the same bytes.
 
 #include <cstdint>
 #include <filesystem>
@@ -33,7 +32,7 @@ std::map<BlockKind, std::string> Read(const std::string& path,
     const Status status = ReadTable(*file, table);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  SnapshotScan scan(*file, /*payloads=*/true);
+  SnapshotScan scan(*file);
   const Status status = scan.ForEach(nullptr, [&](const Block& block) {
     payloads[block.kind].append(block.payload.begin(), block.payload.end());
     return table == nullptr ? Status() : CheckRecords(*file, *table, block);
@@ -60,8 +59,9 @@ TEST(SnapshotGoldenTest, SmallFileByHand) {
   SnapshotTable table;
   const auto payloads = Read(Golden("small.snapshot"), &table);
   ExpectTable(table, SmallGolden());
-  EXPECT_EQ(ReadAll(Golden("small.snapshot")).substr(0, 12),
-            std::string("LODESNAP\x01\0\0\0", 12));
+  const std::string bytes = ReadAll(Golden("small.snapshot"));
+  EXPECT_EQ(bytes.substr(0, 12), std::string("LODESNAP\x02\0\0\0", 12));
+  EXPECT_EQ(bytes.substr(48, 32), LabelOfGolden());
   // id 42, last seen at 6, frequency 2, value 1.5, 4 bytes of padding.
   EXPECT_EQ(payloads.at(BlockKind::kRows),
             std::string("\x2a\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0"
@@ -101,7 +101,7 @@ TEST(SnapshotGoldenTest, AnIncrementalFileAppliedToTheTable) {
   SnapshotFileSummary summary;
   const std::vector<ListedFile> chain = {Golden("whole.snapshot"),
                                          Golden("delta.snapshot")};
-  const Status status = CompactChain(chain, out, &summary);
+  const Status status = CompactChain(chain, out, kTestLabel, &summary);
   ASSERT_TRUE(status.ok()) << status.message();
   const auto compacted = Read(out, &table);
   EXPECT_EQ(table.step, 110);
@@ -116,19 +116,6 @@ TEST(SnapshotGoldenTest, AnIncrementalFileAppliedToTheTable) {
 TEST(SnapshotGoldenTest, Blobs) {
   EXPECT_EQ(Read(Golden("blobs.snapshot"), nullptr).at(BlockKind::kBlob),
             "denseweights!");
-}
-
-TEST(SnapshotGoldenTest, ALabelledFile) {
-  SnapshotTable table;
-  const auto payloads = Read(kLabelledGolden, &table);
-  ExpectTable(table, SmallGolden());
-  EXPECT_EQ(payloads.at(BlockKind::kRows), RowRecord(table, 42, 1.5f, 6, 2));
-  const std::string bytes = ReadAll(kLabelledGolden);
-  EXPECT_EQ(bytes.substr(0, 12), std::string("LODESNAP\x02\0\0\0", 12));
-  EXPECT_EQ(bytes.substr(48, 32), LabelOfGolden());
-  const std::string path = NewPath("labelled");
-  WriteLabelledGolden(path);
-  EXPECT_EQ(ReadAll(path), bytes);
 }
 
 TEST(SnapshotGoldenTest, WritesTheSameBytes) {

@@ -104,24 +104,24 @@ TEST(SnapshotTableTest, FieldsOfATableAreChecked) {
     SetNumber(&payload, at, number);
     return payload;
   };
-  expect(with(0, uint32_t{0}), "byte 48: the table's dim is 0, expected 1 to");
+  expect(with(0, uint32_t{0}), "byte 88: the table's dim is 0, expected 1 to");
   expect(with(0, uint32_t{65537}), "dim is 65537, expected 1 to 65536");
   expect(with(4, uint32_t{4}),
-         "byte 52: the table's type is 4, expected 0 to 3");
-  expect(with(8, uint32_t{4}), "byte 56: the table's flags are 4");
-  expect(with(12, uint32_t{5}), "byte 60: the table's number of slots is 5");
+         "byte 92: the table's type is 4, expected 0 to 3");
+  expect(with(8, uint32_t{4}), "byte 96: the table's flags are 4");
+  expect(with(12, uint32_t{5}), "byte 100: the table's number of slots is 5");
   expect(with(12, ~uint32_t{0}), "number of slots is 4294967295");
   expect(with(40, int64_t{-1}),
-         "byte 88: the table's number of shared rows is -1");
+         "byte 128: the table's number of shared rows is -1");
   // "adam", "m", "velocity".
   expect(with(48, uint32_t{100}),
-         "byte 96: the optimizer's name has 100 bytes, but only 32 are left");
+         "byte 136: the optimizer's name has 100 bytes, but only 32 are left");
   expect(with(48, ~uint32_t{0}), "name has 4294967295 bytes");
   expect(with(48, uint32_t{0}),
-         "byte 60: the table's number of slots is 2 with");
+         "byte 100: the table's number of slots is 2 with");
   expect(with(61, 'x'), "the padding of the name of an optimizer slot is not");
   expect(good.substr(0, 47),
-         "byte 48: the TABLE block ends, expected the fixed");
+         "byte 88: the TABLE block ends, expected the fixed");
   expect(good.substr(0, good.size() - 1),
          "ends, expected the initial values of the optimizer slots");
   expect(good.substr(0, 50), "ends, expected the optimizer's name");
@@ -135,7 +135,7 @@ TEST(SnapshotTableTest, FieldsOfATableAreChecked) {
   ASSERT_TRUE(SnapshotFileReader::Open(path, &file).ok());
   SnapshotTable unused;
   ExpectDamage(ReadTable(*file, &unused), path,
-               "byte 16: the first block is BLOB, expected TABLE");
+               "byte 56: the first block is BLOB, expected TABLE");
 }
 
 TEST(SnapshotTableTest, RecordsAreChecked) {

@@ -1,5 +1,4 @@
-// Writes the files of tests/data/golden/snapshot and snapshot_2 into a new
-// folder; the labelled file is named labelled.snapshot:
+// Writes the files of tests/data/golden/snapshot into a new folder:
 //
 //   bazel run //tests/core/snapshot:write_golden_snapshots -- $PWD/new_folder/
 
@@ -16,6 +15,5 @@ int main(int argc, char** argv) {
   }
   testing::InitGoogleTest();
   lodestar::WriteGoldens(argv[1]);
-  lodestar::WriteLabelledGolden(std::string(argv[1]) + "labelled.snapshot");
   return testing::UnitTest::GetInstance()->Failed() ? 1 : 0;
 }

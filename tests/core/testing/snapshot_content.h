@@ -112,7 +112,7 @@ inline SnapshotFileCounts ReadSnapshot(const std::string& path,
   const int64_t bytes = table.record_bytes();
   std::set<int64_t> ids;
   std::set<int64_t> shared;
-  SnapshotScan scan(*file, /*payloads=*/true);
+  SnapshotScan scan(*file);
   for (;;) {
     SnapshotFileReader::Block block;
     bool more = false;
@@ -180,7 +180,7 @@ class SnapshotPath {
 inline Status WriteSnapshot(EmbeddingSnapshot* snapshot,
                             const std::string& path) {
   std::unique_ptr<SnapshotFileWriter> file;
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(path, &file));
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(path, "label", &file));
   LODESTAR_RETURN_IF_ERROR(snapshot->Write(file.get()));
   return file->Finish();
 }

@@ -59,11 +59,7 @@ inline std::string NpyOf(const MadeArray& array) {
 // Returns a manifest of this line of JSON.
 inline std::string WithChecksum(const std::string& json) {
   const uint32_t crc = Crc32c(json.data(), static_cast<int64_t>(json.size()));
-  std::string digits;
-  for (int shift = 28; shift >= 0; shift -= 4) {
-    digits += "0123456789abcdef"[crc >> shift & 15];
-  }
-  return StrCat(json, "\n", digits, "\n");
+  return StrCat(json, "\n", HexOf(crc), "\n");
 }
 
 // A version to write. Setters return the object.
@@ -184,7 +180,7 @@ class FolderMaker {
                10 * made.id.version, ", \"time\": \"now\", \"tables\": [",
                table, "], \"blobs\": [", blobs, "], \"files\": [", files,
                "], \"metadata\": {\"x\": ", "1e400}, \"mark\": \"",
-               made.id.mark, "\"}"));
+               made.id.mark, "\", \"lodestar\": \"1\"}"));
   }
 
   void WriteManifest(int64_t version, const std::string& json) const {
@@ -231,7 +227,7 @@ class FolderMaker {
     entry.name = "t";
     std::unique_ptr<SnapshotFileWriter> file;
     Must(SnapshotFileWriter::Create(FilePath(made.id.version, "table-00000"),
-                                    &file, labels.LabelOf(entry)));
+                                    labels.LabelOf(entry), &file));
     const std::string head = EncodeTable(table);
     Must(file->Append(BlockKind::kTable, 1, head.data(), head.size()));
     if (!made.removed.empty()) {
@@ -247,8 +243,10 @@ class FolderMaker {
         File("table-00000", file->bytes(), file->crc()),
         ", \"name\": \"t\", \"whole\": ", made.whole ? "true" : "false",
         ", \"dim\": ", made.dim,
-        ", \"dtype\": \"float32\", \"rows\": ", made.rows.size(),
-        ", \"removed\": ", made.removed.size(), ", \"part\": 0, \"parts\": 1}");
+        ", \"dtype\": \"float32\", \"optimizer\": \"\", \"slot_names\": [], "
+        "\"rows\": ",
+        made.rows.size(), ", \"removed\": ", made.removed.size(),
+        ", \"part\": 0, \"parts\": 1}");
   }
 
   void AddArrays(const MadeVersion& made, const Manifest& labels,
@@ -267,8 +265,8 @@ class FolderMaker {
     ManifestFile entry;
     entry.file = "blobs";
     std::unique_ptr<SnapshotFileWriter> file;
-    Must(SnapshotFileWriter::Create(FilePath(made.id.version, "blobs"), &file,
-                                    labels.LabelOf(entry)));
+    Must(SnapshotFileWriter::Create(FilePath(made.id.version, "blobs"),
+                                    labels.LabelOf(entry), &file));
     Must(file->Append(BlockKind::kBlob, payload.size(), payload.data(),
                       payload.size()));
     Must(file->Finish());

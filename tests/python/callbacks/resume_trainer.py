@@ -1,7 +1,4 @@
-"""Trains with snapshots and kills its own process during an epoch."""
-
-import os
-import signal
+"""Models and data of trainings that are resumed."""
 
 import lodestar
 
@@ -42,35 +39,3 @@ def repeated():
 def of_unknown_length():
     """Returns `once` as a dataset whose cardinality is unknown."""
     return once().filter(lambda ids, y: tf.size(ids) > 0)
-
-
-class _Kill(keras.callbacks.Callback):
-    """Kills the process before a step, after all due snapshots are written."""
-
-    def __init__(self, snapshots, step):
-        super().__init__()
-        self._snapshots, self._step = snapshots, step
-
-    def on_train_batch_begin(self, batch, logs=None):
-        pending = self._snapshots._writing
-        if pending is not None:
-            pending.wait()
-        if int(self.model.optimizer.iterations) == self._step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def train(path, kind, kill_at=None):
-    """Trains or resumes four epochs of five steps; returns the model."""
-    m = model()  # sets the seed of the dataset as well
-    data = repeated() if kind == "steps" else once()
-    snapshots = lodestar.callbacks.Snapshot(path, 3)
-    lodestar.train.fit(
-        m,
-        data,
-        epochs=4,
-        snapshots=snapshots,
-        steps_per_epoch=5 if kind == "steps" else None,
-        callbacks=[] if kill_at is None else [_Kill(snapshots, kill_at)],
-        verbose=0,
-    )
-    return m

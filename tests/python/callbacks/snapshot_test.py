@@ -1,14 +1,12 @@
 """The Snapshot callback: when it saves, and that training resumes bitwise."""
 
 import os
-import signal
 
 import keras
 import numpy as np
 import pytest
 import resume_trainer
 import tensorflow as tf
-from processes import Fork
 
 import lodestar
 from lodestar import snapshot
@@ -83,7 +81,7 @@ def _write_at_once(monkeypatch):
 
     def save(*args, **options):
         pending = save_now(*args, **options)
-        pending._outcome.ended.wait()
+        pending._work.ended.wait()
         return pending
 
     monkeypatch.setattr(module, "save", save)
@@ -385,20 +383,6 @@ def test_fit_refuses(path):
         train(m, data, snapshots=callback, steps_per_epoch=2)
     with pytest.raises(ValueError, match="reserved names batch, epoch"):
         fit(model(), Snapshot(path, metadata={"epoch": 1, "batch": 2}))
-
-
-@pytest.mark.parametrize("kind", ["steps", "passes"])
-def test_a_killed_training_resumes_bitwise(tmp_path, kind):
-    whole = resume_trainer.train(str(tmp_path / "whole"), kind)
-    path = str(tmp_path / "killed")
-    # In the second and the third epoch, a few steps after a snapshot.
-    for step, saved in ((8, 6), (14, 12)):
-        trainer = Fork(resume_trainer.train, path, kind, step)
-        assert trainer.wait() == -signal.SIGKILL
-        assert snapshot.versions(path)[-1].step == saved
-    resumed = resume_trainer.train(path, kind)
-    assert int(resumed.optimizer.iterations) == 20
-    assert state(resumed) == state(whole)
 
 
 def test_deltas_resume_after_a_restore(path):

@@ -11,7 +11,7 @@ import lodestar
 from lodestar._library import gen_ops
 
 # Each load sees a first version once.
-LOADS = 6
+LOADS = 4
 TABLES = 4
 
 

@@ -1,6 +1,8 @@
 """A model that is trained and saved, for tests that follow its snapshots."""
 
 import pathlib
+import shutil
+import tempfile
 import time
 
 import keras
@@ -8,6 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 import lodestar
+
+# Options of an export that follows nothing -> its folder and its weights. An
+# export takes as long as most tests.
+_exports = {}
 
 
 class Trainer:
@@ -55,14 +61,24 @@ class Trainer:
             "clicks": tf.RaggedTensor.from_row_splits(self.ids, splits)
         }
         self._rng = rng
-        lodestar.export.save(
-            self.model,
-            self.exported,
-            from_rows=from_rows,
-            follow=self.snapshots if follow else None,
-            poll_seconds=poll_seconds,
-            dtype=dtype,
-        )
+        options = {"from_rows": from_rows, "dtype": dtype}
+        if follow:
+            options |= {"follow": self.snapshots, "poll_seconds": poll_seconds}
+        elif eviction is None:
+            self._copy_export(options)
+            return
+        lodestar.export.save(self.model, self.exported, **options)
+
+    def _copy_export(self, options):
+        """Copies the export of the first model, and takes its weights."""
+        layer, key = self.model.layers[-1], str(options)
+        if key not in _exports:
+            folder = tempfile.TemporaryDirectory()
+            lodestar.export.save(self.model, folder.name, **options)
+            _exports[key] = folder, layer.get_weights()
+        folder, weights = _exports[key]
+        layer.set_weights(weights)
+        shutil.copytree(folder.name, self.exported)
 
     def train(self):
         """Trains one step on half of the ids, some of them new."""

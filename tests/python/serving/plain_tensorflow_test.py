@@ -64,8 +64,11 @@ def process(tmp_path_factory):
         yield process
 
 
-@pytest.mark.parametrize("script", [_TF2, _V1], ids=["tf2", "v1"])
-@pytest.mark.parametrize("signature", ["ragged", "values_and_lengths"])
+@pytest.mark.parametrize(
+    "signature, script",
+    [("ragged", _V1), ("values_and_lengths", _TF2)],
+    ids=["v1", "tf2"],
+)
 def test_scores_are_the_models(model, signature, script, process, tmp_path):
     lodestar.export.save(model, tmp_path / "model", signature)
     cases = {}

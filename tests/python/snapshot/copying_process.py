@@ -1,10 +1,11 @@
-"""Processes of copying_test.py that copy snapshots."""
+"""Processes that copy snapshots or hold a folder."""
 
 import os
 import signal
 
 from lodestar import snapshot
 from lodestar.snapshot import copying
+from lodestar.snapshot.folder import SnapshotFolder
 
 
 def copy(path, remote):
@@ -13,6 +14,13 @@ def copy(path, remote):
         snapshot.copy(path, remote)
     except snapshot.SnapshotError as error:
         print(error, flush=True)
+
+
+def hold(path):
+    """Prints its number once it holds the lock of a folder."""
+    SnapshotFolder(path).acquire()
+    print(os.getpid(), flush=True)
+    signal.pause()
 
 
 def die(path, remote, count):

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from lodestar import snapshot
 from lodestar.snapshot import copying
+from lodestar.snapshot import folder as folder_lib
 from lodestar.snapshot.__main__ import main
 from lodestar.snapshot.copying import CopyReport
 from lodestar.snapshot.folder import SnapshotFolder
@@ -245,18 +246,17 @@ def test_a_local_source_is_kept_for_a_local_copy(path, table, gate, tmp_path):
 
 
 def test_a_version_that_is_removed_before_it_is_kept(path, table, monkeypatch):
-    folder, chain, chosen = SnapshotFolder(path), SnapshotFolder.chain, []
+    folder, locked, chosen = SnapshotFolder(path), folder_lib._locked, []
 
-    def late(folder, version):
-        found = chain(folder, version)
-        chosen.append(version)
-        if version == 3 and len(chosen) == 1:
+    def late(manifest, kind):
+        chosen.append(manifest)
+        if len(chosen) == 1:
             snapshot.save(table, path, dense={"w": np.arange(3)})
             for number in (3, 2, 1):
                 folder.remove(number)
-        return found
+        return locked(manifest, kind)
 
-    monkeypatch.setattr(SnapshotFolder, "chain", late)
+    monkeypatch.setattr(folder_lib, "_locked", late)
     with folder.kept(None) as kept:
         assert [manifest.version for manifest in kept] == [4]
     with pytest.raises(snapshot.SnapshotError, match="has no version 3"):

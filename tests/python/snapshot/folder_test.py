@@ -3,9 +3,8 @@
 import dataclasses
 import errno
 import os
-import subprocess
-import sys
 
+import copying_process
 import pytest
 
 from lodestar import _files
@@ -359,26 +358,12 @@ def test_one_writer_at_a_time(folder):
         pass
 
 
-_HOLD = """
-import sys
-from lodestar.snapshot.folder import SnapshotFolder
-SnapshotFolder(sys.argv[1]).acquire()
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_the_lock_of_a_process_goes_with_it(folder):
-    with subprocess.Popen(
-        [sys.executable, "-c", _HOLD, folder.path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as holder:
-        assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(SnapshotLockedError, match=f"process {holder.pid} "):
-            folder.acquire()
-        holder.kill()
+def test_the_lock_of_a_process_goes_with_it(folder, fork):
+    holder = fork(copying_process.hold, folder.path)
+    process = int(holder.stdout.readline())
+    with pytest.raises(SnapshotLockedError, match=f"process {process} "):
+        folder.acquire()
+    holder.kill()
     with folder.lock():
         pass
 

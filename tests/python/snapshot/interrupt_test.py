@@ -65,8 +65,8 @@ def _interrupted(number, call):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("blocking", "lines"), [(True, 1), (False, 3)])
-def test_at_every_line(path, blocking, lines):
+@pytest.mark.parametrize(("blocking", "lines"), [(True, 7), (False, 17)])
+def test_at_any_line(path, blocking, lines):
     t, words = st.table(), tf.constant([1])
     st.fill(t, range(50))
     snapshot.save(t, path)

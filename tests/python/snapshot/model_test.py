@@ -59,9 +59,7 @@ def train(m, reader, steps):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"optimizer": "adagrad", "clipnorm": 1.0},
-        {"optimizer": "sgd", "momentum": 0.9},
         {"optimizer": "nadam"},
         {"optimizer": "sgd", "gradient_accumulation_steps": 3},
     ],

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import lodestar
 from lodestar import snapshot
-from lodestar.ops import snapshot_ops
 from lodestar.snapshot import __main__ as command
 from lodestar.snapshot.folder import SnapshotFolder
 
@@ -192,19 +191,3 @@ def test_a_golden_folder(tmp_path):
     holds(path, golden_tables(), changes)
     assert snapshot.compact(path).version == 4
     holds(path, golden_tables(), changes)
-
-
-def test_a_file_without_a_label_is_refused(tmp_path):
-    path = golden(tmp_path)
-    file = os.path.join(path, "00000002", "blobs")
-    size = os.path.getsize(file)
-    os.unlink(file)
-    snapshot_ops.write_blobs(file, [b""])
-    without = os.path.getsize(file)
-    os.unlink(file)
-    snapshot_ops.write_blobs(file, [b"x" * (size - without - 32)])
-    assert os.path.getsize(file) == size
-    with pytest.raises(
-        snapshot.CorruptSnapshotError, match="blobs: .*without a label"
-    ):
-        snapshot.restore(golden_tables(), path)

@@ -165,4 +165,12 @@ uint32_t JoinCrc32c(uint32_t first, uint32_t second, int64_t second_bytes) {
   return Times(ShiftOf(second_bytes), first) ^ second;
 }
 
+std::string HexOf(uint32_t crc) {
+  std::string digits(8, '0');
+  for (int i = 7; i >= 0; --i, crc >>= 4) {
+    digits[i] = "0123456789abcdef"[crc & 15];
+  }
+  return digits;
+}
+
 }  // namespace lodestar

@@ -5,6 +5,7 @@
 #define LODESTAR_TF_OPS_CORE_BASE_CRC32C_H_
 
 #include <cstdint>
+#include <string>
 
 namespace lodestar {
 
@@ -18,6 +19,9 @@ uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t crc = 0);
 // Returns the checksum of two concatenated byte strings, given their checksums
 // and the length of the second.
 uint32_t JoinCrc32c(uint32_t first, uint32_t second, int64_t second_bytes);
+
+// Returns the 8 hexadecimal digits of a checksum.
+std::string HexOf(uint32_t crc);
 
 }  // namespace lodestar
 

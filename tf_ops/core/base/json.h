@@ -26,6 +26,8 @@ class JsonReader {
 
   // Returns the kind of the next value, judged by its first character.
   Kind Peek();
+  // Returns the text that is not read yet.
+  std::string_view Rest() const { return text_.substr(at_); }
   Status ReadNull();
   Status ReadBool(bool* value);
   // Reads a string as UTF-8.

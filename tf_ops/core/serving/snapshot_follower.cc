@@ -4,7 +4,6 @@
 #include <cstring>
 #include <new>
 #include <string_view>
-#include <unordered_set>
 
 #include "tf_ops/core/base/crc32c.h"
 #include "tf_ops/core/rows/row_type.h"
@@ -217,30 +216,6 @@ Status CheckLengths(const std::string& what, const FollowedIds& ids) {
   return DataLoss(what, " has keys of ", bytes, " bytes, but other lengths");
 }
 
-// Returns DataLoss if a key occurs twice.
-Status CheckUniqueKeys(const std::string& what, const FollowedIds& ids) {
-  const int64_t count = NumItems(ids.ids);
-  const std::string_view bytes = ids.keys.bytes;
-  const bool strings = !ids.lengths.dtype.empty();
-  const int64_t size =
-      count == 0 ? 0 : static_cast<int64_t>(bytes.size()) / count;
-  std::unordered_set<std::string_view> seen;
-  seen.reserve(count);
-  int64_t at = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t length = size;
-    if (strings) {
-      std::memcpy(&length, ids.lengths.bytes.data() + i * sizeof(length),
-                  sizeof(length));
-    }
-    if (!seen.insert(bytes.substr(at, length)).second) {
-      return DataLoss(what, " has a duplicate key");
-    }
-    at += length;
-  }
-  return Status();
-}
-
 // Checks the arrays of an id table and moves them to *ids.
 Status ReadIds(const std::string& what, const std::string& key_dtype,
                std::map<std::string, SavedArray>* arrays, FollowedIds* ids) {
@@ -271,8 +246,7 @@ Status ReadIds(const std::string& what, const std::string& key_dtype,
     return DataLoss(what, " has ", count, " keys, but ", NumItems(ids->ids),
                     " ids");
   }
-  if (strings) LODESTAR_RETURN_IF_ERROR(CheckLengths(what, *ids));
-  return CheckUniqueKeys(what, *ids);
+  return strings ? CheckLengths(what, *ids) : Status();
 }
 
 bool AreEqual(const SavedArray& a, const SavedArray& b) {

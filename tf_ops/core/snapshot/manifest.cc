@@ -16,14 +16,9 @@ constexpr int64_t kMaxDim = int64_t{1} << 16;
 constexpr int64_t kMaxParts = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
 constexpr char kName[] = "MANIFEST";
-constexpr int64_t kMarkDigits = 32;
 
 bool IsHex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-bool IsMark(std::string_view text) {
-  return static_cast<int64_t>(text.size()) == kMarkDigits && IsHex(text);
 }
 
 // A plain name of a file. A path might lead out of the version's folder.
@@ -38,267 +33,238 @@ bool IsFileName(std::string_view name) {
          });
 }
 
-// A required member of an object that describes a T. read(json, name, out)
-// reads the value of the member `name`.
-template <typename T>
-struct Field {
-  std::string_view name;
-  Status (*read)(JsonReader* json, std::string_view name, T* out);
+// A kind of string, and how errors describe it.
+struct Text {
+  bool (*accepts)(std::string_view text);
+  const char* wanted;
+};
+constexpr Text kAnyText = {[](std::string_view) { return true; }, "a string"};
+constexpr Text kNonEmpty = {[](std::string_view text) { return !text.empty(); },
+                            "a name"};
+constexpr Text kFileName = {IsFileName, "the plain name of a file"};
+constexpr Text kMark = {
+    [](std::string_view text) { return text.size() == 32 && IsHex(text); },
+    "32 hex digits"};
+constexpr Text kDtype = {[](std::string_view text) {
+                           return text == "float32" || text == "float64" ||
+                                  text == "float16" || text == "bfloat16";
+                         },
+                         "a dtype of rows"};
+constexpr Text kKind = {
+    [](std::string_view text) { return text == "full" || text == "delta"; },
+    "'full' or 'delta'"};
+
+// Returns the text of the next value.
+Status ReadValue(JsonReader* json, std::string_view* value) {
+  json->Peek();
+  *value = json->Rest();
+  LODESTAR_RETURN_IF_ERROR(json->Skip());
+  value->remove_suffix(json->Rest().size());
+  return Status();
+}
+
+// Reads the members of an object by their names; other members are ignored. The
+// first error stays. `json` must outlive this object.
+class Record {
+ public:
+  using Kind = JsonReader::Kind;
+
+  Record(std::string_view what, std::string_view json) {
+    JsonReader reader(json);
+    if (reader.Peek() != Kind::kObject) {
+      Refuse(StrCat(what, " must be an object"), json);
+      return;
+    }
+    status_ = reader.ReadObject([&](const std::string& name) -> Status {
+      const auto [member, is_new] = members_.try_emplace(name);
+      if (is_new) return ReadValue(&reader, &member->second);
+      return InvalidArgument("the name '", name, "' occurs a second time");
+    });
+    if (status_.ok()) status_ = reader.End();
+  }
+
+  const Status& status() const { return status_; }
+
+  void GetInteger(std::string_view name, int64_t low, int64_t high,
+                  int64_t* out) {
+    const std::string_view value = Find(name);
+    JsonReader json(value);
+    bool is_integer = json.Peek() == Kind::kNumber;
+    if (is_integer && json.ReadNumber(out, &is_integer).ok() && is_integer &&
+        low <= *out && *out <= high) {
+      return;
+    }
+    Refuse(StrCat("`", name, "` must be an integer in [", low, ", ", high, "]"),
+           value);
+  }
+  void GetSize(std::string_view name, int64_t* out) {
+    GetInteger(name, 0, kMaxInt64, out);
+  }
+  void GetText(std::string_view name, const Text& kind, std::string* out) {
+    const std::string_view value = Find(name);
+    JsonReader json(value);
+    if (json.Peek() == Kind::kString && json.ReadString(out).ok() &&
+        kind.accepts(*out)) {
+      return;
+    }
+    Refuse(StrCat("`", name, "` must be ", kind.wanted), value);
+  }
+  void GetFlag(std::string_view name, bool* out) {
+    const std::string_view value = Find(name);
+    JsonReader json(value);
+    if (json.Peek() == Kind::kBool && json.ReadBool(out).ok()) return;
+    Refuse(StrCat("`", name, "` must be true or false"), value);
+  }
+  // Reads a version, or null for none.
+  void GetVersion(std::string_view name, VersionId* out) {
+    const std::string_view value = Find(name);
+    if (!status_.ok() || JsonReader(value).Peek() == Kind::kNull) return;
+    Record id(StrCat("`", name, "`"), value);
+    id.GetInteger("version", 1, kMaxInt64, &out->version);
+    id.GetText("mark", kMark, &out->mark);
+    status_ = id.status();
+  }
+  // Calls read_item(item), which returns a Status, for each item of a list.
+  template <typename Fn>
+  void GetList(std::string_view name, const Fn& read_item) {
+    const std::string_view value = Find(name);
+    if (!status_.ok()) return;
+    JsonReader json(value);
+    if (json.Peek() != Kind::kArray) {
+      Refuse(StrCat("`", name, "` must be a list"), value);
+      return;
+    }
+    status_ = json.ReadArray([&]() -> Status {
+      std::string_view item;
+      LODESTAR_RETURN_IF_ERROR(ReadValue(&json, &item));
+      return read_item(item);
+    });
+  }
+  void CheckObject(std::string_view name) {
+    const std::string_view value = Find(name);
+    if (JsonReader(value).Peek() == Kind::kObject) return;
+    Refuse(StrCat("`", name, "` must be an object"), value);
+  }
+
+ private:
+  // Returns an empty text without such a member.
+  std::string_view Find(std::string_view name) {
+    const auto member = members_.find(name);
+    if (member != members_.end()) return member->second;
+    if (status_.ok()) status_ = InvalidArgument("has no `", name, "`");
+    return {};
+  }
+  void Refuse(const std::string& what, std::string_view value) {
+    constexpr size_t kMost = 60;
+    if (!status_.ok()) return;
+    status_ = InvalidArgument(what, ", got ", value.substr(0, kMost));
+  }
+
+  std::map<std::string, std::string_view, std::less<>> members_;
+  Status status_;
 };
 
-// Reads an object; skips members that are not in `fields`.
-template <typename T, size_t kSize>
-Status ReadRecord(JsonReader* json, std::string_view what,
-                  const Field<T> (&fields)[kSize], T* out) {
-  if (json->Peek() != JsonReader::Kind::kObject) {
-    return InvalidArgument(what, " must be an object");
-  }
-  bool seen[kSize] = {};
-  LODESTAR_RETURN_IF_ERROR(json->ReadObject([&](std::string_view name) {
-    for (size_t f = 0; f < kSize; ++f) {
-      if (fields[f].name != name) continue;
-      if (seen[f]) {
-        return InvalidArgument("the name '", name, "' occurs a second time");
-      }
-      seen[f] = true;
-      return fields[f].read(json, name, out);
-    }
-    return json->Skip();
-  }));
-  for (size_t f = 0; f < kSize; ++f) {
-    if (!seen[f]) return InvalidArgument("has no `", fields[f].name, "`");
-  }
-  return Status();
+void Read(Record* fields, ManifestFile* out) {
+  int64_t crc = 0;
+  fields->GetText("file", kFileName, &out->file);
+  fields->GetSize("bytes", &out->bytes);
+  fields->GetInteger("crc32c", 0, std::numeric_limits<uint32_t>::max(), &crc);
+  out->crc32c = static_cast<uint32_t>(crc);
 }
 
-Status MustBe(std::string_view name, std::string_view wanted) {
-  return InvalidArgument("`", name, "` must be ", wanted);
+void Read(Record* fields, ManifestTable* out) {
+  std::string unused;
+  Read(fields, static_cast<ManifestFile*>(out));
+  fields->GetText("name", kNonEmpty, &out->name);
+  fields->GetFlag("whole", &out->whole);
+  fields->GetInteger("dim", 1, kMaxDim, &out->dim);
+  fields->GetText("dtype", kDtype, &out->dtype);
+  fields->GetText("optimizer", kAnyText, &unused);
+  fields->GetList("slot_names", [&](std::string_view item) {
+    return JsonReader(item).ReadString(&unused).ok()
+               ? Status()
+               : InvalidArgument("`slot_names` must have strings, got ", item);
+  });
+  fields->GetSize("rows", &out->rows);
+  fields->GetSize("removed", &out->removed);
+  fields->GetInteger("part", 0, kMaxParts, &out->part);
+  fields->GetInteger("parts", 1, kMaxParts, &out->parts);
 }
 
-Status ReadInteger(JsonReader* json, std::string_view name, int64_t low,
-                   int64_t high, int64_t* value) {
-  bool is_integer = json->Peek() == JsonReader::Kind::kNumber;
-  if (is_integer) {
-    LODESTAR_RETURN_IF_ERROR(json->ReadNumber(value, &is_integer));
-  }
-  if (is_integer && low <= *value && *value <= high) return Status();
-  return MustBe(name, StrCat("an integer in [", low, ", ", high, "]"));
-}
-
-Status ReadSize(JsonReader* json, std::string_view name, int64_t* value) {
-  return ReadInteger(json, name, 0, kMaxInt64, value);
-}
-
-Status ReadFlag(JsonReader* json, std::string_view name, bool* value) {
-  if (json->Peek() != JsonReader::Kind::kBool) {
-    return MustBe(name, "true or false");
-  }
-  return json->ReadBool(value);
-}
-
-Status ReadText(JsonReader* json, std::string_view name, std::string* value,
-                bool (*accepts)(std::string_view), std::string_view wanted) {
-  if (json->Peek() != JsonReader::Kind::kString) {
-    return MustBe(name, "a string");
-  }
-  LODESTAR_RETURN_IF_ERROR(json->ReadString(value));
-  return accepts(*value) ? Status() : MustBe(name, wanted);
-}
-
-Status ReadAnyText(JsonReader* json, std::string_view name,
-                   std::string* value) {
-  return ReadText(json, name, value, [](std::string_view) { return true; }, "");
-}
-
-Status ReadName(JsonReader* json, std::string_view name, std::string* value) {
-  return ReadText(
-      json, name, value, [](std::string_view text) { return !text.empty(); },
-      "a name");
-}
-
-Status ReadFileName(JsonReader* json, std::string_view name,
-                    std::string* value) {
-  return ReadText(json, name, value, IsFileName, "the plain name of a file");
-}
-
-Status ReadMark(JsonReader* json, std::string_view name, std::string* value) {
-  return ReadText(json, name, value, IsMark, "32 hex digits");
-}
-
-Status ReadVersion(JsonReader* json, std::string_view name, int64_t* value) {
-  return ReadInteger(json, name, 1, kMaxInt64, value);
-}
-
-Status ReadCrc(JsonReader* json, std::string_view name, uint32_t* value) {
-  int64_t number = 0;
-  LODESTAR_RETURN_IF_ERROR(ReadInteger(
-      json, name, 0, std::numeric_limits<uint32_t>::max(), &number));
-  *value = static_cast<uint32_t>(number);
-  return Status();
-}
-
-// Calls read_item() for each item of a list.
-template <typename Fn>
-Status ReadList(JsonReader* json, std::string_view name, const Fn& read_item) {
-  if (json->Peek() != JsonReader::Kind::kArray) return MustBe(name, "a list");
-  return json->ReadArray(read_item);
-}
-
-template <typename T, size_t kSize>
-Status ReadRecords(JsonReader* json, std::string_view name,
-                   std::string_view what, const Field<T> (&fields)[kSize],
-                   std::vector<T>* records) {
-  return ReadList(json, name, [&] {
-    return ReadRecord(json, what, fields, &records->emplace_back());
+void Read(Record* fields, ManifestBlob* out) {
+  fields->GetText("name", kNonEmpty, &out->name);
+  fields->GetText("file", kFileName, &out->file);
+  fields->GetSize("offset", &out->offset);
+  fields->GetInteger("bytes", 1, kMaxInt64, &out->bytes);
+  fields->GetText("dtype", kNonEmpty, &out->dtype);
+  fields->GetList("shape", [&](std::string_view item) -> Status {
+    bool is_integer = false;
+    int64_t size = -1;
+    LODESTAR_RETURN_IF_ERROR(JsonReader(item).ReadNumber(&size, &is_integer));
+    out->shape.push_back(size);
+    if (size >= 0) return Status();
+    return InvalidArgument("`shape` must have integers of at least 0, got ",
+                           item);
   });
 }
 
-// A version, or null for none.
-constexpr Field<VersionId> kVersionFields[] = {
-    {"version", [](auto* json, auto name,
-                   auto* id) { return ReadVersion(json, name, &id->version); }},
-    {"mark", [](auto* json, auto name,
-                auto* id) { return ReadMark(json, name, &id->mark); }},
-};
-Status ReadOther(JsonReader* json, std::string_view name, VersionId* id) {
-  if (json->Peek() == JsonReader::Kind::kNull) return json->ReadNull();
-  return ReadRecord(json, StrCat("`", name, "`"), kVersionFields, id);
+template <typename T>
+void ReadAll(Record* fields, const char* name, const char* what,
+             std::vector<T>* out) {
+  fields->GetList(name, [&](std::string_view item) {
+    Record record(what, item);
+    Read(&record, &out->emplace_back());
+    return record.status();
+  });
 }
 
-constexpr Field<ManifestFile> kFileFields[] = {
-    {"file", [](auto* json, auto name,
-                auto* out) { return ReadFileName(json, name, &out->file); }},
-    {"bytes", [](auto* json, auto name,
-                 auto* out) { return ReadSize(json, name, &out->bytes); }},
-    {"crc32c", [](auto* json, auto name,
-                  auto* out) { return ReadCrc(json, name, &out->crc32c); }},
-};
-
-bool IsDtype(std::string_view dtype) {
-  return dtype == "float32" || dtype == "float64" || dtype == "float16" ||
-         dtype == "bfloat16";
+void Read(Record* fields, std::string* kind, Manifest* out) {
+  std::string unused;
+  fields->GetInteger("version", 1, kMaxInt64, &out->id.version);
+  fields->GetText("mark", kMark, &out->id.mark);
+  fields->GetVersion("parent", &out->parent);
+  fields->GetVersion("same_as", &out->same_as);
+  fields->GetText("kind", kKind, kind);
+  fields->GetInteger("step", std::numeric_limits<int64_t>::min(), kMaxInt64,
+                     &out->step);
+  fields->GetText("time", kAnyText, &out->time);
+  ReadAll(fields, "tables", "a table", &out->tables);
+  ReadAll(fields, "blobs", "a blob", &out->blobs);
+  ReadAll(fields, "files", "a file", &out->files);
+  fields->CheckObject("metadata");
+  fields->GetText("lodestar", kAnyText, &unused);
 }
 
-constexpr Field<ManifestTable> kTableFields[] = {
-    {"file", [](auto* json, auto name,
-                auto* out) { return ReadFileName(json, name, &out->file); }},
-    {"bytes", [](auto* json, auto name,
-                 auto* out) { return ReadSize(json, name, &out->bytes); }},
-    {"crc32c", [](auto* json, auto name,
-                  auto* out) { return ReadCrc(json, name, &out->crc32c); }},
-    {"name", [](auto* json, auto name,
-                auto* out) { return ReadName(json, name, &out->name); }},
-    {"whole", [](auto* json, auto name,
-                 auto* out) { return ReadFlag(json, name, &out->whole); }},
-    {"dim",
-     [](auto* json, auto name, auto* out) {
-       return ReadInteger(json, name, 1, kMaxDim, &out->dim);
-     }},
-    {"dtype",
-     [](auto* json, auto name, auto* out) {
-       return ReadText(json, name, &out->dtype, IsDtype, "a dtype of rows");
-     }},
-    {"rows", [](auto* json, auto name,
-                auto* out) { return ReadSize(json, name, &out->rows); }},
-    {"removed", [](auto* json, auto name,
-                   auto* out) { return ReadSize(json, name, &out->removed); }},
-    {"part",
-     [](auto* json, auto name, auto* out) {
-       return ReadInteger(json, name, 0, kMaxParts, &out->part);
-     }},
-    {"parts",
-     [](auto* json, auto name, auto* out) {
-       return ReadInteger(json, name, 1, kMaxParts, &out->parts);
-     }},
-};
+// Returns whether a piece of valid UTF-8 is valid, also if escapes of JSON made
+// halves of surrogate pairs.
+bool IsUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto at = [&](size_t k) {
+      return i + k < text.size() ? static_cast<uint8_t>(text[i + k]) : 0;
+    };
+    const size_t more = at(0) < 0x80   ? 0
+                        : at(0) < 0xe0 ? 1
+                        : at(0) < 0xf0 ? 2
+                                       : 3;
+    if (at(0) >= 0x80 && at(0) < 0xc0) return false;
+    if (at(0) == 0xed && at(1) >= 0xa0) return false;
+    for (size_t k = 1; k <= more; ++k) {
+      if ((at(k) & 0xc0) != 0x80) return false;
+    }
+    i += more;
+  }
+  return true;
+}
 
-constexpr Field<ManifestBlob> kBlobFields[] = {
-    {"name", [](auto* json, auto name,
-                auto* out) { return ReadName(json, name, &out->name); }},
-    {"file", [](auto* json, auto name,
-                auto* out) { return ReadFileName(json, name, &out->file); }},
-    {"offset", [](auto* json, auto name,
-                  auto* out) { return ReadSize(json, name, &out->offset); }},
-    {"bytes",
-     [](auto* json, auto name, auto* out) {
-       return ReadInteger(json, name, 1, kMaxInt64, &out->bytes);
-     }},
-    {"dtype", [](auto* json, auto name,
-                 auto* out) { return ReadName(json, name, &out->dtype); }},
-    {"shape",
-     [](auto* json, auto name, auto* out) {
-       return ReadList(json, name, [&] {
-         return ReadSize(json, name, &out->shape.emplace_back());
-       });
-     }},
-};
-
-struct ParsedManifest {
-  Manifest manifest;
-  std::string kind;
-};
-
-constexpr Field<ParsedManifest> kManifestFields[] = {
-    {"format",
-     [](auto* json, auto name, ParsedManifest*) {
-       int64_t format = 0;
-       LODESTAR_RETURN_IF_ERROR(ReadVersion(json, name, &format));
-       if (format == kFormat) return Status();
-       return Status(
-           StatusCode::kUnimplemented,
-           StrCat("has format ", format, ", but this op library reads format ",
-                  kFormat, ". Use the Lodestar that wrote it."));
-     }},
-    {"version",
-     [](auto* json, auto name, auto* out) {
-       return ReadVersion(json, name, &out->manifest.id.version);
-     }},
-    {"mark",
-     [](auto* json, auto name, auto* out) {
-       return ReadMark(json, name, &out->manifest.id.mark);
-     }},
-    {"parent",
-     [](auto* json, auto name, auto* out) {
-       return ReadOther(json, name, &out->manifest.parent);
-     }},
-    {"same_as",
-     [](auto* json, auto name, auto* out) {
-       return ReadOther(json, name, &out->manifest.same_as);
-     }},
-    {"kind",
-     [](auto* json, auto name, auto* out) {
-       return ReadText(
-           json, name, &out->kind,
-           [](std::string_view kind) {
-             return kind == "full" || kind == "delta";
-           },
-           "'full' or 'delta'");
-     }},
-    {"step",
-     [](auto* json, auto name, auto* out) {
-       return ReadInteger(json, name, std::numeric_limits<int64_t>::min(),
-                          kMaxInt64, &out->manifest.step);
-     }},
-    {"time",
-     [](auto* json, auto name, auto* out) {
-       return ReadAnyText(json, name, &out->manifest.time);
-     }},
-    {"tables",
-     [](auto* json, auto name, auto* out) {
-       return ReadRecords(json, name, "a table", kTableFields,
-                          &out->manifest.tables);
-     }},
-    {"blobs",
-     [](auto* json, auto name, auto* out) {
-       return ReadRecords(json, name, "a blob", kBlobFields,
-                          &out->manifest.blobs);
-     }},
-    {"files",
-     [](auto* json, auto name, auto* out) {
-       return ReadRecords(json, name, "a file", kFileFields,
-                          &out->manifest.files);
-     }},
-};
+// Returns a message with `?` for what Python could not show in one line.
+std::string Printable(std::string message) {
+  const bool is_utf8 = IsUtf8(message);
+  for (char& c : message) {
+    const uint8_t byte = static_cast<uint8_t>(c);
+    if (byte < 0x20 || (byte >= 0x80 && !is_utf8)) c = '?';
+  }
+  return message;
+}
 
 // Sorts the names and returns InvalidArgument if one occurs twice.
 Status CheckUnique(const char* what, std::vector<std::string_view>* names) {
@@ -313,26 +279,28 @@ Status CheckUnique(const char* what, std::vector<std::string_view>* names) {
 Status IndexParts(Manifest* manifest) {
   const std::vector<ManifestTable>& tables = manifest->tables;
   for (size_t t = 0; t < tables.size(); ++t) {
-    std::vector<size_t>& parts = manifest->parts[tables[t].name];
-    const ManifestTable& first = parts.empty() ? tables[t] : tables[parts[0]];
-    if (tables[t].part != static_cast<int64_t>(parts.size()) ||
-        tables[t].parts != first.parts) {
-      return InvalidArgument("the table '", first.name, "' must have the ",
-                             first.parts,
-                             " parts of its first file once and "
-                             "in order");
+    const ManifestTable& table = tables[t];
+    std::vector<size_t>& parts = manifest->parts[table.name];
+    const ManifestTable& first = parts.empty() ? table : tables[parts[0]];
+    if (table.part != static_cast<int64_t>(parts.size()) ||
+        table.parts != first.parts) {
+      return InvalidArgument(
+          "the table '", first.name, "' must have the parts 0 to ",
+          first.parts - 1, " of ", first.parts, " in order, got ", table.part,
+          " of ", table.parts, " after ", parts.size(), " of them");
     }
-    if (tables[t].dim != first.dim || tables[t].dtype != first.dtype) {
-      return InvalidArgument("the table '", first.name,
-                             "' has parts of different dims or dtypes");
+    if (table.dim != first.dim || table.dtype != first.dtype) {
+      return InvalidArgument("the table '", first.name, "' has parts of dim ",
+                             first.dim, " and dtype ", first.dtype, ", and of ",
+                             table.dim, " and ", table.dtype);
     }
     parts.push_back(t);
   }
   for (const auto& [name, parts] : manifest->parts) {
-    if (static_cast<int64_t>(parts.size()) == tables[parts[0]].parts) continue;
-    return InvalidArgument("the table '", name, "' must have ",
-                           tables[parts[0]].parts, " parts, got ",
-                           parts.size());
+    const int64_t count = tables[parts[0]].parts;
+    if (static_cast<int64_t>(parts.size()) == count) continue;
+    return InvalidArgument("the table '", name, "' must have ", count,
+                           " parts, got ", parts.size());
   }
   return Status();
 }
@@ -358,13 +326,17 @@ Status CheckConsistent(const Manifest& manifest, bool full) {
     }
   }
   LODESTAR_RETURN_IF_ERROR(CheckUnique("file", &files));
-  if (std::max(manifest.parent.version, manifest.same_as.version) >=
-      manifest.id.version) {
-    return InvalidArgument("`parent` and `same_as` must be versions before ",
-                           manifest.id.version);
+  for (const auto& [name, other] :
+       {std::pair("parent", manifest.parent.version),
+        std::pair("same_as", manifest.same_as.version)}) {
+    if (other < manifest.id.version) continue;
+    return InvalidArgument("`", name, "` must be a version before ",
+                           manifest.id.version, ", got ", other);
   }
   if (full != (manifest.parent.version == 0)) {
-    return InvalidArgument("`kind` and `parent` contradict each other");
+    return InvalidArgument("`kind` is ", full ? "'full'" : "'delta'",
+                           ", but `parent` is ",
+                           full ? StrCat(manifest.parent.version) : "null");
   }
   return Status();
 }
@@ -437,23 +409,31 @@ Status ParseManifest(std::string_view content, const std::string& path,
                     "line and file");
   }
   std::from_chars(checksum.data(), checksum.data() + 8, wanted, 16);
-  if (Crc32c(content.data(), static_cast<int64_t>(end)) != wanted) {
-    return DataLoss(path, ": bytes 0 to ", end, " do not have the checksum ",
+  const uint32_t found = Crc32c(content.data(), static_cast<int64_t>(end));
+  if (found != wanted) {
+    return DataLoss(path, ": bytes 0 to ", end, " have the checksum ",
+                    HexOf(found), ", but byte ", end + 1, " has ",
                     checksum.substr(0, 8));
   }
-  JsonReader json(content.substr(0, end));
-  ParsedManifest parsed;
-  Status status = ReadRecord(&json, "the manifest", kManifestFields, &parsed);
-  if (status.ok()) status = json.End();
-  if (status.ok()) status = IndexParts(&parsed.manifest);
-  if (status.ok()) {
-    status = CheckConsistent(parsed.manifest, parsed.kind == "full");
+  Record fields("the manifest", content.substr(0, end));
+  int64_t format = 0;
+  fields.GetInteger("format", 1, kMaxInt64, &format);
+  if (fields.status().ok() && format != kFormat) {
+    std::string writer;
+    fields.GetText("lodestar", kAnyText, &writer);
+    return Status(StatusCode::kUnimplemented,
+                  StrCat(path, ": has format ", format,
+                         ", but this Lodestar reads format ", kFormat,
+                         ". Use the Lodestar that wrote it, '", writer, "'."));
   }
-  if (status.code() == StatusCode::kInvalidArgument) {
-    return DataLoss(path, ": ", status.message());
-  }
-  LODESTAR_RETURN_IF_ERROR(Prefixed(status, path, ": "));
-  *manifest = std::move(parsed.manifest);
+  Manifest parsed;
+  std::string kind;
+  Read(&fields, &kind, &parsed);
+  Status status = fields.status();
+  if (status.ok()) status = IndexParts(&parsed);
+  if (status.ok()) status = CheckConsistent(parsed, kind == "full");
+  if (!status.ok()) return DataLoss(path, ": ", Printable(status.message()));
+  *manifest = std::move(parsed);
   return Status();
 }
 

@@ -86,25 +86,24 @@ EmbeddingRowsView AdmissionState::View() const {
 }
 
 Status RestoredFile::Open(const ListedFile& file, const RowChecks& checks) {
-  listed_ = file;
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(file.path, &reader_));
-  LODESTAR_RETURN_IF_ERROR(ReadTable(*reader_, &table_));
-  return Prefixed(checks.CheckKind(table_.dim, table_.type, table_.shared_rows),
-                  "'", file.path, "': ");
+  LODESTAR_RETURN_IF_ERROR(file_.Open(file));
+  return Prefixed(
+      checks.CheckKind(table().dim, table().type, table().shared_rows), "'",
+      file.path, "': ");
 }
 
 Status RestoredFile::ForEach(const RowChecks& checks,
                              const ParallelFor* parallel,
                              AdmissionState* admission, const TablePart& part,
                              const SnapshotScan::Visit& visit) const {
-  const bool with_shared = checks.has_shared_rows() && table_.shared_rows > 0;
+  const int64_t num_shared = checks.has_shared_rows() ? table().shared_rows : 0;
   Mutex mutex;  // guards `seen` and `num_seen`
-  std::vector<bool> seen(with_shared ? table_.shared_rows : 0);
+  std::vector<bool> seen(num_shared);
   int64_t num_seen = 0;
   const auto add_shared = [&](const SnapshotFileReader::Block& block) {
     MutexLock lock(&mutex);
     for (int64_t i = 0; i < block.count; ++i) {
-      const int64_t offset = i * table_.record_bytes();
+      const int64_t offset = i * table().record_bytes();
       const int64_t row = HeadOf(block.payload.data() + offset).id;
       if (seen[row]) {
         return DamageAt(path(), block.OffsetOf(offset), "shared row ", row,
@@ -117,10 +116,9 @@ Status RestoredFile::ForEach(const RowChecks& checks,
   };
   const auto add = [&](const SnapshotFileReader::Block& block) -> Status {
     try {
-      LODESTAR_RETURN_IF_ERROR(CheckRecords(*reader_, table_, block));
       switch (block.kind) {
         case BlockKind::kSharedRows:
-          if (!with_shared) return Status();
+          if (num_shared == 0) return Status();
           LODESTAR_RETURN_IF_ERROR(add_shared(block));
           return visit(block);
         case BlockKind::kPending:
@@ -134,14 +132,24 @@ Status RestoredFile::ForEach(const RowChecks& checks,
       return ResourceExhausted("out of memory for the rows of '", path(), "'.");
     }
   };
-  SnapshotScan scan(*reader_, /*payloads=*/true);
-  LODESTAR_RETURN_IF_ERROR(scan.ForEach(parallel, add));
-  LODESTAR_RETURN_IF_ERROR(listed_.Check(scan));
-  if (with_shared && table_.whole && num_seen != table_.shared_rows) {
-    return DamageAt(path(), reader_->size(), "the file has ", num_seen,
-                    " shared rows, but its table has ", table_.shared_rows);
+  LODESTAR_RETURN_IF_ERROR(file_.ForEach(parallel, add));
+  if (table().whole && num_seen != num_shared) {
+    return DamageAt(path(), file_.reader().size(), "the file has ", num_seen,
+                    " shared rows, but its table has ", num_shared);
   }
   return admission == nullptr ? Status() : admission->Finish(path());
+}
+
+Status MakeHostTable(const Table& table, const Execution& on,
+                     std::unique_ptr<EmbeddingStore>* out) {
+  constexpr int64_t kShards = 16;
+  EmbeddingRows state;
+  LODESTAR_RETURN_IF_ERROR(table.ExportState(&state, on));
+  std::unique_ptr<EmbeddingStore> empty;
+  LODESTAR_RETURN_IF_ERROR(
+      EmbeddingStore::Create(table.dim(), kShards, table.initializer(), &empty,
+                             table.policies(), table.type()));
+  return EmbeddingStore::CreateFrom(View(state), *empty, {}, out);
 }
 
 }  // namespace lodestar

@@ -14,11 +14,12 @@
 #include "tf_ops/core/base/id_parts.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/embedding/rows_applier.h"
-#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 #include "tf_ops/core/table/embedding_rows.h"
+#include "tf_ops/core/table/table.h"
 
 namespace lodestar {
 
@@ -80,18 +81,18 @@ class AdmissionState {
   std::vector<uint8_t> sketch_ LODESTAR_GUARDED_BY(mutex_);
 };
 
-// A snapshot file of a table.
+// A snapshot file of a table that is restored.
 class RestoredFile {
  public:
   // Returns InvalidArgument if the file's rows do not fit the table.
   Status Open(const ListedFile& file, const RowChecks& checks);
 
-  const std::string& path() const { return reader_->path(); }
-  const SnapshotTable& table() const { return table_; }
+  const std::string& path() const { return file_.path(); }
+  const SnapshotTable& table() const { return file_.table(); }
   // The records of a block with rows.
   RowRecords RecordsOf(const SnapshotFileReader::Block& block,
                        bool reset_slots) const {
-    return {block.payload.data(), block.count, table_.layout(), reset_slots};
+    return {block.payload.data(), block.count, table().layout(), reset_slots};
   }
 
   // Checks all records and calls visit(block), on any thread, for blocks of
@@ -104,10 +105,14 @@ class RestoredFile {
                  const SnapshotScan::Visit& visit) const;
 
  private:
-  ListedFile listed_;
-  std::unique_ptr<SnapshotFileReader> reader_;
-  SnapshotTable table_;
+  SnapshotTableFile file_;
 };
+
+// Creates a table in host memory with the options and the state of `table`, but
+// without its rows: it accepts what `table` accepts. It is a stopover between
+// files and a table on a GPU. Returns ResourceExhausted if out of memory.
+Status MakeHostTable(const Table& table, const Execution& on,
+                     std::unique_ptr<EmbeddingStore>* out);
 
 }  // namespace lodestar
 

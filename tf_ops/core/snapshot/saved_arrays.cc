@@ -151,7 +151,7 @@ Status ParseArray(std::string_view npy, const ManifestBlob& blob,
 Status ReadBlobs(const ListedFile& file, std::string* blobs) try {
   std::unique_ptr<SnapshotFileReader> reader;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(file.path, &reader));
-  SnapshotScan scan(*reader, /*payloads=*/true);
+  SnapshotScan scan(*reader);
   LODESTAR_RETURN_IF_ERROR(
       scan.ForEach(nullptr, [&](const SnapshotFileReader::Block& block) {
         if (block.kind == BlockKind::kBlob) {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/manifest.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_folder.h"
 
 namespace lodestar {

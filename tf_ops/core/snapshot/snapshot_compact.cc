@@ -57,29 +57,26 @@ class RecordWriter {
   std::vector<char> initial_;
 };
 
-// One file of a chain. Not kept open, since a chain may have more files than a
-// process may open.
-struct Source {
-  ListedFile listed;
-  SnapshotTable table;
+// The files of a chain, newest first, that decide about its ids. None is kept
+// open, since a chain may have more files than a process may open.
+struct Chain {
+  std::vector<ListedFile> files;
+  SnapshotTable newest;
 };
 
-// Opens the relevant files, newest first.
-Status ReadSources(Span<const ListedFile> files, std::vector<Source>* sources) {
+Status ReadChain(Span<const ListedFile> files, Chain* chain) {
   for (int64_t i = files.size() - 1; i >= 0; --i) {
-    Source source;
-    source.listed = files[i];
-    std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(files[i].path, &file));
-    LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &source.table));
-    const bool whole = source.table.whole;
-    if (!sources->empty()) {
-      const Source& newest = sources->front();
+    SnapshotTableFile file;
+    LODESTAR_RETURN_IF_ERROR(file.Open(files[i]));
+    const SnapshotTable& table = file.table();
+    if (chain->files.empty()) {
+      chain->newest = table;
+    } else {
       LODESTAR_RETURN_IF_ERROR(CheckSameTable(
-          source.listed.path, source.table, newest.listed.path, newest.table));
+          file.path(), table, chain->files[0].path, chain->newest));
     }
-    sources->push_back(std::move(source));
-    if (whole) return Status();
+    chain->files.push_back(files[i]);
+    if (table.whole) return Status();
   }
   if (files.empty()) return InvalidArgument("there are no files to compact.");
   return InvalidArgument("'", files[0].path,
@@ -95,23 +92,12 @@ class Compaction {
         rows_(BlockKind::kRows, table, out),
         shared_rows_(BlockKind::kSharedRows, table, out) {}
 
-  Status Reserve(const SnapshotTotals& totals) {
-    LODESTAR_RETURN_IF_ERROR(ids_.Reserve(totals.rows + totals.removed));
-    return shared_ids_.Reserve(totals.shared_rows);
-  }
-
-  Status AddFile(const Source& source) {
+  Status AddFile(const ListedFile& listed) {
     ++number_;
-    std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(
-        SnapshotFileReader::Open(source.listed.path, &file));
-    SnapshotScan scan(*file, /*payloads=*/true);
-    LODESTAR_RETURN_IF_ERROR(
-        scan.ForEach(nullptr, [&](const Block& block) -> Status {
-          LODESTAR_RETURN_IF_ERROR(CheckRecords(*file, source.table, block));
-          return AddBlock(source, block);
-        }));
-    return source.listed.Check(scan);
+    SnapshotTableFile file;
+    LODESTAR_RETURN_IF_ERROR(file.Open(listed));
+    return file.ForEach(
+        nullptr, [&](const Block& block) { return AddBlock(file, block); });
   }
 
   Status Finish() {
@@ -121,15 +107,14 @@ class Compaction {
   }
 
  private:
-  Status AddBlock(const Source& source, const Block& block) {
+  Status AddBlock(const SnapshotTableFile& file, const Block& block) {
     switch (block.kind) {
       case BlockKind::kRows:
-        return AddRows(source, block, &ids_, &rows_);
+        return AddRows(file, block, &ids_, &rows_);
       case BlockKind::kSharedRows:
-        return AddRows(source, block, &shared_ids_, &shared_rows_);
+        return AddRows(file, block, &shared_ids_, &shared_rows_);
       case BlockKind::kRemoved:
-        AddRemoved(block);
-        return Status();
+        return AddRemoved(block);
       case BlockKind::kPending:
       case BlockKind::kSketch:
         if (number_ > 1) return Status();
@@ -140,9 +125,9 @@ class Compaction {
     }
   }
 
-  Status AddRows(const Source& source, const Block& block, DecidedIds* ids,
-                 RecordWriter* out) {
-    const SnapshotRowLayout layout = source.table.layout();
+  Status AddRows(const SnapshotTableFile& file, const Block& block,
+                 DecidedIds* ids, RecordWriter* out) {
+    const SnapshotRowLayout layout = file.table().layout();
     const auto id_at = [&](int64_t i) {
       return block.at<int64_t>(i * layout.bytes());
     };
@@ -153,22 +138,23 @@ class Compaction {
     const auto add = [&](int64_t i, int64_t mark) {
       if (!status.ok()) return;
       if (mark == row) {
-        status = DamageAt(source.listed.path,
-                          block.OffsetOf(i * layout.bytes()), "record ", i,
-                          " of the ", NameOf(block.kind), " block has id ",
-                          id_at(i), ", which an earlier record has as well");
+        status =
+            DamageAt(file.path(), block.OffsetOf(i * layout.bytes()), "record ",
+                     i, " of the ", NameOf(block.kind), " block has id ",
+                     id_at(i), ", which an earlier record has as well");
       } else if (mark == 0 || mark == removal) {
         // Within a file, removals precede its rows.
         status = out->Add(block.payload.data() + i * layout.bytes(), layout);
       }
     };
-    if (source.table.whole) {
+    if (file.table().whole) {
       // No older file follows, so its ids are not recorded.
       ids->FindBatch(block.count, id_at,
                      [&](int64_t i, uint64_t, const int64_t* mark) {
                        add(i, mark == nullptr ? 0 : *mark);
                      });
     } else {
+      LODESTAR_RETURN_IF_ERROR(ids->Reserve(ids->size() + block.count));
       ids->FindOrAddBatch(block.count, id_at, [&](int64_t i, int64_t* mark) {
         add(i, *mark);
         if (*mark == 0 || *mark == removal) *mark = row;
@@ -177,13 +163,15 @@ class Compaction {
     return status;
   }
 
-  void AddRemoved(const Block& block) {
+  Status AddRemoved(const Block& block) {
+    LODESTAR_RETURN_IF_ERROR(ids_.Reserve(ids_.size() + block.count));
     const auto id_at = [&](int64_t i) {
       return block.at<int64_t>(i * sizeof(int64_t));
     };
     ids_.FindOrAddBatch(block.count, id_at, [&](int64_t, int64_t* mark) {
       if (*mark == 0) *mark = MarkOfRemoval(number_);
     });
+    return Status();
   }
 
   SnapshotFileWriter* const out_;
@@ -197,34 +185,20 @@ class Compaction {
 }  // namespace
 
 Status CompactChain(Span<const ListedFile> files, const std::string& out,
-                    SnapshotFileSummary* summary,
-                    const std::string& label) try {
-  std::vector<Source> sources;
-  LODESTAR_RETURN_IF_ERROR(ReadSources(files, &sources));
-  SnapshotTotals of_deltas;
-  for (const Source& source : sources) {
-    if (source.table.whole) continue;
-    std::unique_ptr<SnapshotFileReader> file;
-    LODESTAR_RETURN_IF_ERROR(
-        SnapshotFileReader::Open(source.listed.path, &file));
-    SnapshotScan scan(*file, /*payloads=*/false);
-    LODESTAR_RETURN_IF_ERROR(
-        scan.ForEach(nullptr, [](const Block&) { return Status(); }));
-    of_deltas.rows += scan.totals().rows;
-    of_deltas.removed += scan.totals().removed;
-    of_deltas.shared_rows += scan.totals().shared_rows;
-  }
+                    const std::string& label,
+                    SnapshotFileSummary* summary) try {
+  Chain chain;
+  LODESTAR_RETURN_IF_ERROR(ReadChain(files, &chain));
   std::unique_ptr<SnapshotFileWriter> writer;
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(out, &writer, label));
-  SnapshotTable table = sources.front().table;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileWriter::Create(out, label, &writer));
+  SnapshotTable table = chain.newest;
   table.whole = true;
   const std::string payload = EncodeTable(table);
   LODESTAR_RETURN_IF_ERROR(
       writer->Append(BlockKind::kTable, 1, payload.data(), payload.size()));
   Compaction compaction(table, writer.get());
-  LODESTAR_RETURN_IF_ERROR(compaction.Reserve(of_deltas));
-  for (const Source& source : sources) {
-    LODESTAR_RETURN_IF_ERROR(compaction.AddFile(source));
+  for (const ListedFile& file : chain.files) {
+    LODESTAR_RETURN_IF_ERROR(compaction.AddFile(file));
   }
   LODESTAR_RETURN_IF_ERROR(compaction.Finish());
   summary->bytes = writer->bytes();

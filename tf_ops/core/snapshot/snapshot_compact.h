@@ -8,16 +8,16 @@
 
 #include "tf_ops/core/base/span.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/snapshot/listed_file.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
 
 namespace lodestar {
 
 // Writes the state at the end of `files`, the snapshot files of one table,
 // oldest first, to a new file `out` with the label `label`. Reads the last full
-// file and the files after it; earlier ones are not opened. Uses 32 bytes of
-// memory per id of the incremental files, regardless of the full file, and
-// opens one file at a time.
+// file and the files after it; earlier ones are not opened. Uses at
+// most 48 bytes of memory per id of the incremental files, regardless of the
+// full file, and opens one file at a time.
 //
 // Rows of a file that was written before the table had an optimizer get the
 // initial values of its slots.
@@ -29,8 +29,7 @@ namespace lodestar {
 // Otherwise returns errors of SnapshotFileReader and SnapshotFileWriter. On
 // error `out` is left without END.
 Status CompactChain(Span<const ListedFile> files, const std::string& out,
-                    SnapshotFileSummary* summary,
-                    const std::string& label = "");
+                    const std::string& label, SnapshotFileSummary* summary);
 
 }  // namespace lodestar
 

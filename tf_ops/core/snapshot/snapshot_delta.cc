@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tf_ops/core/embedding/embedding_run.h"
-#include "tf_ops/core/snapshot/host_table.h"
 #include "tf_ops/core/table/embedding_rows.h"
 
 namespace lodestar {

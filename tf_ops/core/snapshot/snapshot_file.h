@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,9 +59,9 @@ struct SnapshotTotals {
 // DataLoss: a file that cannot be read may be intact.
 Status FileError(const std::string& path, const char* operation, int error);
 
-// Opens a regular file for reading. On error, the caller must still close *file
-// unless it is -1.
-Status OpenRegularFile(const std::string& path, int* file, int64_t* size);
+// Returns the size and the CRC32C of any regular file. Returns NotFound or
+// PermissionDenied if it cannot be opened.
+Status FileCrc(const std::string& path, int64_t* bytes, uint32_t* crc);
 
 // Returns the DataLoss error for byte `offset` of a file.
 template <typename... Args>
@@ -72,11 +73,10 @@ Status DamageAt(const std::string& path, int64_t offset, const Args&... args) {
 // far, and is returned by every later call.
 class SnapshotFileWriter {
  public:
-  // label: identifies the file. Without a label the file has version 1 of the
-  // format. Returns AlreadyExists if there is a file at `path`.
-  static Status Create(const std::string& path,
-                       std::unique_ptr<SnapshotFileWriter>* out,
-                       const std::string& label = "");
+  // label: identifies the file; must not be empty. Returns AlreadyExists if
+  // there is a file at `path`.
+  static Status Create(const std::string& path, const std::string& label,
+                       std::unique_ptr<SnapshotFileWriter>* out);
   // Size of the blocks that callers should append.
   static constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
@@ -161,7 +161,7 @@ class RecordBuffer {
 
 class SnapshotFileReader {
  public:
-  // Offset of the first block, which is LABEL if the file has one.
+  // Offset of the first block, which is LABEL.
   static constexpr int64_t kFirstBlock = 16;
   // Maximum payload size. Writers aim at blocks of 1 MiB.
   static constexpr int64_t kMaxPayload = int64_t{64} << 20;
@@ -206,9 +206,13 @@ class SnapshotFileReader {
   Status ReadBlock(int64_t offset, Block* block) const;
   // Reads the payload of a block whose header was read.
   Status ReadPayload(Block* block) const;
+  // Returns the totals in END, or zeros if the file does not end with END. Only
+  // a scan checks them.
+  SnapshotTotals ClaimedTotals() const;
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
+  const std::string& label() const { return label_; }
   // The offset of the first block after LABEL, and the checksum of all bytes
   // before it.
   int64_t first_block() const { return first_block_; }
@@ -222,7 +226,8 @@ class SnapshotFileReader {
   const std::string path_;
   int file_ = -1;
   int64_t size_ = 0;
-  int64_t first_block_ = kFirstBlock;
+  std::string label_;
+  int64_t first_block_ = 0;
   uint32_t head_crc_ = 0;
 };
 
@@ -232,9 +237,8 @@ class SnapshotFileReader {
 // correct totals.
 class SnapshotScan {
  public:
-  // payloads: whether to read payloads or only headers. The reader must outlive
-  // the scan.
-  SnapshotScan(const SnapshotFileReader& reader, bool payloads);
+  // The reader must outlive the scan.
+  explicit SnapshotScan(const SnapshotFileReader& reader);
 
   // Thread-safe. Returns the next block except END. Sets *more to false if
   // there is none, also after an error.
@@ -249,7 +253,7 @@ class SnapshotScan {
   const SnapshotTotals& totals() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS {
     return totals_;
   }
-  // Checksum of the whole file, if payloads were read.
+  // Checksum of the whole file.
   uint32_t crc() const LODESTAR_NO_THREAD_SAFETY_ANALYSIS { return crc_; }
 
  private:
@@ -261,13 +265,34 @@ class SnapshotScan {
       LODESTAR_REQUIRES(mutex_);
 
   const SnapshotFileReader& reader_;
-  const bool payloads_;
   Mutex mutex_;
   int64_t next_ LODESTAR_GUARDED_BY(mutex_);
   bool is_table_ LODESTAR_GUARDED_BY(mutex_) = false;
   bool has_rows_ LODESTAR_GUARDED_BY(mutex_) = false;
   SnapshotTotals totals_ LODESTAR_GUARDED_BY(mutex_);
   uint32_t crc_ LODESTAR_GUARDED_BY(mutex_);
+};
+
+// A file as a manifest lists it.
+struct ListedFile {
+  struct Content {
+    uint32_t crc32c = 0;
+    int64_t rows = 0;
+    int64_t removed = 0;
+  };
+
+  ListedFile() = default;
+  // A file that no manifest lists.
+  ListedFile(std::string name) : path(std::move(name)) {}
+  ListedFile(std::string name, const Content& listed)
+      : path(std::move(name)), content(listed) {}
+
+  // Returns DataLoss unless the content is as listed. Requires: `scan` has read
+  // all blocks of the file.
+  Status Check(const SnapshotScan& scan) const;
+
+  std::string path;
+  std::optional<Content> content;
 };
 
 }  // namespace lodestar

@@ -15,16 +15,15 @@ namespace lodestar {
 // Files are little-endian, and are read and written without conversion.
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
-// From version 2 on, the first block is a LABEL.
 constexpr uint32_t kSnapshotFormatVersion = 2;
 constexpr char kSnapshotFileMagic[8] = {'L', 'O', 'D', 'E', 'S', 'N', 'A', 'P'};
 constexpr uint32_t kSnapshotBlockMagic = 0x4b42534c;  // "LSBK"
 
 struct SnapshotFileHeader {
-  static SnapshotFileHeader Create(uint32_t version) {
+  static SnapshotFileHeader Create() {
     SnapshotFileHeader header = {};
     std::memcpy(header.magic, kSnapshotFileMagic, sizeof(header.magic));
-    header.version = version;
+    header.version = kSnapshotFormatVersion;
     header.crc = header.Crc();
     return header;
   }

@@ -1,4 +1,4 @@
-// SnapshotFileReader and SnapshotScan.
+// Reading of snapshot files.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,15 +20,8 @@
 namespace lodestar {
 namespace {
 
-std::string Hex(uint32_t word) {
-  std::string digits(8, '0');
-  for (int i = 7; i >= 0; --i, word >>= 4)
-    digits[i] = "0123456789abcdef"[word & 15];
-  return digits;
-}
-
-}  // namespace
-
+// Opens a regular file for reading. On error, the caller must still close *file
+// unless it is -1.
 Status OpenRegularFile(const std::string& path, int* file, int64_t* size) {
   // Non-blocking, so that a pipe without a writer does not hang.
   *file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -40,6 +33,35 @@ Status OpenRegularFile(const std::string& path, int* file, int64_t* size) {
   }
   *size = info.st_size;
   return Status();
+}
+
+Status CrcOf(const std::string& path, int file, int64_t* bytes, uint32_t* crc) {
+  std::vector<char> part(SnapshotFileWriter::kBlockBytes);
+  *bytes = 0;
+  *crc = 0;
+  while (true) {
+    const ssize_t count = read(file, part.data(), part.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return FileError(path, "read", errno);
+    if (count == 0) return Status();
+    *crc = Crc32c(part.data(), count, *crc);
+    *bytes += count;
+  }
+}
+
+}  // namespace
+
+Status FileCrc(const std::string& path, int64_t* bytes, uint32_t* crc) {
+  int file = -1;
+  int64_t size = 0;
+  Status status = OpenRegularFile(path, &file, &size);
+  try {
+    if (status.ok()) status = CrcOf(path, file, bytes, crc);
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhausted("out of memory for reading '", path, "'");
+  }
+  if (file >= 0) close(file);
+  return status;
 }
 
 SnapshotFileReader::~SnapshotFileReader() {
@@ -75,25 +97,24 @@ Status SnapshotFileReader::ReadFileHeader() {
   }
   if (header.crc != header.Crc()) {
     return DamageAt(path_, offsetof(SnapshotFileHeader, crc),
-                    "the file header's checksum is ", Hex(header.Crc()),
-                    ", expected ", Hex(header.crc));
+                    "the file header's checksum is ", HexOf(header.Crc()),
+                    ", expected ", HexOf(header.crc));
   }
-  if (header.version < 1 || header.version > kSnapshotFormatVersion) {
-    return Status(StatusCode::kUnimplemented,
-                  StrCat("'", path_, "' is a snapshot file of version ",
-                         header.version, ", but only versions 1 to ",
-                         kSnapshotFormatVersion, " are supported"));
+  if (header.version != kSnapshotFormatVersion) {
+    return Status(
+        StatusCode::kUnimplemented,
+        StrCat("'", path_, "' is a snapshot file of version ", header.version,
+               ", but only version ", kSnapshotFormatVersion, " is supported"));
   }
-  head_crc_ = Crc32c(&header, sizeof(header));
-  if (header.version == 1) return Status();
   Block label;
   LODESTAR_RETURN_IF_ERROR(ReadBlock(kFirstBlock, &label));
   if (label.kind != BlockKind::kLabel) {
     return DamageAt(path_, kFirstBlock, "the first block is a ",
                     NameOf(label.kind), " block, expected LABEL");
   }
+  label_.assign(label.payload.begin(), label.payload.end());
   first_block_ = label.next;
-  head_crc_ = CrcWithBlock(head_crc_,
+  head_crc_ = CrcWithBlock(Crc32c(&header, sizeof(header)),
                            SnapshotBlockHeader::Create(label.kind, label.count,
                                                        label.bytes, label.crc));
   return Status();
@@ -130,12 +151,13 @@ Status SnapshotFileReader::ReadHeader(int64_t offset, Block* block) const {
   }
   LODESTAR_RETURN_IF_ERROR(Read(offset, kBlockHeader, &header));
   if (header.magic != kSnapshotBlockMagic) {
-    return DamageAt(path_, offset, "the block begins with ", Hex(header.magic),
-                    ", expected ", Hex(kSnapshotBlockMagic));
+    return DamageAt(path_, offset, "the block begins with ",
+                    HexOf(header.magic), ", expected ",
+                    HexOf(kSnapshotBlockMagic));
   }
   if (header.crc != header.Crc()) {
     return DamageAt(path_, offset, "the block header's checksum is ",
-                    Hex(header.Crc()), ", expected ", Hex(header.crc));
+                    HexOf(header.Crc()), ", expected ", HexOf(header.crc));
   }
   if (header.kind < static_cast<uint16_t>(BlockKind::kTable) ||
       header.kind > static_cast<uint16_t>(BlockKind::kLabel)) {
@@ -203,7 +225,7 @@ Status SnapshotFileReader::ReadPayload(Block* block) const try {
   if (crc != block->crc) {
     return DamageAt(path_, block->OffsetOf(0), "the checksum of the ",
                     NameOf(block->kind), " block's ", block->bytes,
-                    " bytes is ", Hex(crc), ", expected ", Hex(block->crc));
+                    " bytes is ", HexOf(crc), ", expected ", HexOf(block->crc));
   }
   return Status();
 } catch (const std::bad_alloc&) {
@@ -216,16 +238,21 @@ Status SnapshotFileReader::ReadBlock(int64_t offset, Block* block) const {
   return ReadPayload(block);
 }
 
-SnapshotScan::SnapshotScan(const SnapshotFileReader& reader, bool payloads)
-    : reader_(reader),
-      payloads_(payloads),
-      next_(reader.first_block()),
-      crc_(reader.head_crc()) {}
+SnapshotTotals SnapshotFileReader::ClaimedTotals() const {
+  Block end;
+  const Status status = ReadBlock(
+      size_ - kBlockHeader - static_cast<int64_t>(sizeof(SnapshotTotals)),
+      &end);
+  return status.ok() && end.kind == BlockKind::kEnd ? end.at<SnapshotTotals>(0)
+                                                    : SnapshotTotals();
+}
+
+SnapshotScan::SnapshotScan(const SnapshotFileReader& reader)
+    : reader_(reader), next_(reader.first_block()), crc_(reader.head_crc()) {}
 
 Status SnapshotScan::Next(SnapshotFileReader::Block* block, bool* more) {
   LODESTAR_RETURN_IF_ERROR(Claim(block, more));
-  if (!*more || !payloads_) return Status();
-  return reader_.ReadPayload(block);
+  return *more ? reader_.ReadPayload(block) : Status();
 }
 
 Status SnapshotScan::ForEach(const ParallelFor* parallel, const Visit& visit) {
@@ -302,7 +329,7 @@ Status SnapshotScan::CheckOrder(const SnapshotFileReader::Block& block) const {
       if (!is_table_) return misplaced("the file does not begin with TABLE");
       break;
     case BlockKind::kLabel:
-      return misplaced("LABEL must be the first block of a version 2 file");
+      return misplaced("LABEL must be the first block");
     case BlockKind::kEnd:
       break;
   }
@@ -321,6 +348,21 @@ Status SnapshotScan::CheckEnd(SnapshotFileReader::Block* end) const {
   };
   return DamageAt(reader_.path(), end->OffsetOf(0), "the file has ",
                   listed(totals_), ", but END has ", listed(said));
+}
+
+Status ListedFile::Check(const SnapshotScan& scan) const {
+  if (!content.has_value()) return Status();
+  if (scan.crc() != content->crc32c) {
+    return DataLoss("'", path, "': the file has the checksum ", scan.crc(),
+                    ", but ", content->crc32c, " in its manifest");
+  }
+  const SnapshotTotals& totals = scan.totals();
+  if (totals.rows == content->rows && totals.removed == content->removed) {
+    return Status();
+  }
+  return DataLoss("'", path, "': the file has ", totals.rows, " rows and ",
+                  totals.removed, " removed ids, but ", content->rows, " and ",
+                  content->removed, " in its manifest");
 }
 
 }  // namespace lodestar

@@ -61,9 +61,10 @@ Status FileError(const std::string& path, const char* operation, int error) {
                              "': ", std::generic_category().message(error)));
 }
 
-Status SnapshotFileWriter::Create(const std::string& path,
-                                  std::unique_ptr<SnapshotFileWriter>* out,
-                                  const std::string& label) try {
+Status SnapshotFileWriter::Create(
+    const std::string& path, const std::string& label,
+    std::unique_ptr<SnapshotFileWriter>* out) try {
+  if (label.empty()) return InvalidArgument("'", path, "' must have a label");
   std::unique_ptr<SnapshotFileWriter> writer(new SnapshotFileWriter(path));
   writer->buffer_ = static_cast<char*>(writer->memory_.Allocate(kBufferBytes));
   if (writer->buffer_ == nullptr) {
@@ -72,8 +73,7 @@ Status SnapshotFileWriter::Create(const std::string& path,
   writer->file_ =
       open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (writer->file_ < 0) return FileError(path, "create", errno);
-  const SnapshotFileHeader header =
-      SnapshotFileHeader::Create(label.empty() ? 1 : kSnapshotFormatVersion);
+  const SnapshotFileHeader header = SnapshotFileHeader::Create();
   writer->crc_ = Crc32c(&header, sizeof(header));
   LODESTAR_RETURN_IF_ERROR(writer->Write(&header, sizeof(header)));
   const int64_t bytes = static_cast<int64_t>(label.size());

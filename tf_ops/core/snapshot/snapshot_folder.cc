@@ -286,13 +286,7 @@ Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
   }
   std::unique_ptr<SnapshotFileReader> file;
   LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
-  SnapshotFileReader::Block block;
-  LODESTAR_RETURN_IF_ERROR(
-      file->ReadBlock(SnapshotFileReader::kFirstBlock, &block));
-  if (block.kind == BlockKind::kLabel &&
-      std::string_view(block.payload.data(), block.payload.size()) == label) {
-    return Status();
-  }
+  if (file->label() == label) return Status();
   return DataLoss(path,
                   ": is another file: its label is not the one of its "
                   "manifest");

@@ -13,8 +13,8 @@
 
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/status.h"
-#include "tf_ops/core/snapshot/listed_file.h"
 #include "tf_ops/core/snapshot/manifest.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
 
 namespace lodestar {
 

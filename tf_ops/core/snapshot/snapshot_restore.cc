@@ -8,7 +8,6 @@
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/embedding/embedding_run.h"
-#include "tf_ops/core/snapshot/host_table.h"
 #include "tf_ops/core/snapshot/restored_records.h"
 #include "tf_ops/core/table/embedding_rows.h"
 
@@ -155,20 +154,16 @@ Status TableRestorer::MakeStore() {
 }
 
 // Reserves the index for the rows of the full files, so that it does not grow
-// while they are read. Uses the row counts in the headers; LoadFile reports
-// errors in the headers.
+// while they are read. LoadFile reports wrong totals.
 Status TableRestorer::ReserveIndex() {
   double rows = 0;
   for (const Chain& chain : chains_) {
     std::unique_ptr<SnapshotFileReader> file;
     LODESTAR_RETURN_IF_ERROR(
         SnapshotFileReader::Open(chain.files[0].path, &file));
-    SnapshotScan scan(*file, /*payloads=*/false);
-    Block block;
-    for (bool more = true; more && scan.Next(&block, &more).ok();) {
-    }
     const int64_t most = file->size() / chain.tables[0].record_bytes();
-    rows += std::min(scan.totals().rows, most) * chain.part.ShareIn(part_);
+    rows += std::clamp<int64_t>(file->ClaimedTotals().rows, 0, most) *
+            chain.part.ShareIn(part_);
   }
   return table_->ReserveIndex(static_cast<int64_t>(rows), parallel_);
 }

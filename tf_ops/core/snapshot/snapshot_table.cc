@@ -317,6 +317,23 @@ Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
   }
 }
 
+Status SnapshotTableFile::Open(const ListedFile& file) {
+  listed_ = file;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(file.path, &reader_));
+  return ReadTable(*reader_, &table_);
+}
+
+Status SnapshotTableFile::ForEach(const ParallelFor* parallel,
+                                  const SnapshotScan::Visit& visit) const {
+  SnapshotScan scan(*reader_);
+  LODESTAR_RETURN_IF_ERROR(scan.ForEach(
+      parallel, [&](const SnapshotFileReader::Block& block) -> Status {
+        LODESTAR_RETURN_IF_ERROR(CheckRecords(*reader_, table_, block));
+        return visit(block);
+      }));
+  return listed_.Check(scan);
+}
+
 Status VerifySnapshotFile(const std::string& path, const ParallelFor* parallel,
                           SnapshotFileSummary* out) {
   std::unique_ptr<SnapshotFileReader> file;
@@ -327,7 +344,7 @@ Status VerifySnapshotFile(const std::string& path, const ParallelFor* parallel,
   if (first.kind == BlockKind::kTable) {
     LODESTAR_RETURN_IF_ERROR(ReadTable(*file, &table));
   }
-  SnapshotScan scan(*file, /*payloads=*/true);
+  SnapshotScan scan(*file);
   LODESTAR_RETURN_IF_ERROR(
       scan.ForEach(parallel, [&](const SnapshotFileReader::Block& block) {
         return CheckRecords(*file, table, block);

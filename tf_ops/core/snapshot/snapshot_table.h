@@ -5,6 +5,7 @@
 #define LODESTAR_TF_OPS_CORE_SNAPSHOT_SNAPSHOT_TABLE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tf_ops/core/base/parallel.h"
@@ -41,6 +42,28 @@ Status CheckSameTable(const std::string& path, const SnapshotTable& table,
 // ids.
 Status CheckRecords(const SnapshotFileReader& file, const SnapshotTable& table,
                     const SnapshotFileReader::Block& block);
+
+// A snapshot file of a table.
+class SnapshotTableFile {
+ public:
+  // Opens the file and reads TABLE.
+  Status Open(const ListedFile& file);
+
+  const std::string& path() const { return listed_.path; }
+  const SnapshotTable& table() const { return table_; }
+  const SnapshotFileReader& reader() const { return *reader_; }
+
+  // Checks the records of each block and calls visit(block), on any thread.
+  // Returns DataLoss if the file is not as listed, which is known only after
+  // the last visit.
+  Status ForEach(const ParallelFor* parallel,
+                 const SnapshotScan::Visit& visit) const;
+
+ private:
+  ListedFile listed_;
+  std::unique_ptr<SnapshotFileReader> reader_;
+  SnapshotTable table_;
+};
 
 struct SnapshotFileSummary {
   int64_t bytes = 0;

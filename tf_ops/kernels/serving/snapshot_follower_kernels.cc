@@ -285,7 +285,13 @@ class FollowerResource : public tensorflow::ResourceBase {
       } else {
         RefCountPtr<LookupInterface> table(
             NewIdTable(own.key_dtypes[i], /*is_mutable=*/true));
-        LODESTAR_TRY(ImportIds(*ids, own.key_dtypes[i], table.get()));
+        const absl::Status imported =
+            ImportIds(*ids, own.key_dtypes[i], table.get());
+        if (!imported.ok()) {
+          return absl::Status(imported.code(),
+                              StrCat("the id table '", model_.id_tables[i].name,
+                                     "': ", std::string(imported.message())));
+        }
         add(table.release());
       }
     }

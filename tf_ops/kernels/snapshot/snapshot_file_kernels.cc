@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tf_ops/core/base/crc32c.h"
-#include "tf_ops/core/snapshot/file_crc.h"
+#include "tf_ops/core/snapshot/manifest.h"
 #include "tf_ops/core/snapshot/saved_arrays.h"
 #include "tf_ops/core/snapshot/snapshot_compact.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
@@ -56,14 +56,16 @@ absl::Status RunSnapshotReadBlock(OpKernelContext* ctx) {
 }
 
 absl::Status RunSnapshotMerge(OpKernelContext* ctx) {
-  std::vector<ListedFile> files;
+  std::vector<FileInput> inputs;
   std::string out;
-  LODESTAR_TRY(ReadFiles(ctx->input(0), ctx->input(3), &files));
-  LODESTAR_TRY(ReadString(ctx->input(1), "out", &out));
-  LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
+  LODESTAR_TRY(ReadFiles(ctx->input(0), ctx->input(1), &inputs));
+  LODESTAR_TRY(ReadString(ctx->input(2), "out", &out));
+  LODESTAR_TRY(CheckRank(ctx->input(3), "label", 0));
+  std::vector<ListedFile> files;
+  for (const FileInput& input : inputs) files.push_back(input.file);
   SnapshotFileSummary compacted;
   LODESTAR_TRY(
-      CompactChain(files, out, &compacted, BytesOf(ctx->input(2)).front()));
+      CompactChain(files, out, BytesOf(ctx->input(3)).front(), &compacted));
   return OutputNumbers(ctx,
                        {compacted.totals.rows, compacted.bytes, compacted.crc});
 }
@@ -77,7 +79,7 @@ absl::Status RunSnapshotWriteBlobs(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckRank(ctx->input(2), "label", 0));
   std::unique_ptr<SnapshotFileWriter> file;
   LODESTAR_TRY(
-      SnapshotFileWriter::Create(path, &file, BytesOf(ctx->input(2)).front()));
+      SnapshotFileWriter::Create(path, BytesOf(ctx->input(2)).front(), &file));
   const auto blobs = ctx->input(1).vec<tstring>();
   for (int64_t k = 0; k < blobs.size(); ++k) {
     const int64_t size = static_cast<int64_t>(blobs(k).size());
@@ -102,6 +104,15 @@ absl::Status RunSnapshotReadBlobs(OpKernelContext* ctx) {
   return OutputScalar(ctx, 0, tstring(blobs));
 }
 
+absl::Status RunSnapshotCheckManifest(OpKernelContext* ctx) {
+  std::string path;
+  LODESTAR_TRY(ReadString(ctx->input(0), "path", &path));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "content", 0));
+  Manifest unused;
+  return ToTensorFlow(
+      ParseManifest(ctx->input(1).scalar<tstring>()(), path, &unused));
+}
+
 absl::Status RunSnapshotCrc(OpKernelContext* ctx) {
   LODESTAR_TRY(CheckRank(ctx->input(0), "data", 0));
   const tstring& data = ctx->input(0).scalar<tstring>()();
@@ -122,6 +133,7 @@ LODESTAR_REGISTER_FUNCTION(SnapshotReadBlock);
 LODESTAR_REGISTER_FUNCTION(SnapshotMerge);
 LODESTAR_REGISTER_FUNCTION(SnapshotWriteBlobs);
 LODESTAR_REGISTER_FUNCTION(SnapshotReadBlobs);
+LODESTAR_REGISTER_FUNCTION(SnapshotCheckManifest);
 LODESTAR_REGISTER_FUNCTION(SnapshotCrc);
 LODESTAR_REGISTER_FUNCTION(SnapshotFileCrc);
 

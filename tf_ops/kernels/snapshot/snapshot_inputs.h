@@ -12,7 +12,8 @@
 
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tf_ops/core/base/step_gate.h"
-#include "tf_ops/core/snapshot/listed_file.h"
+#include "tf_ops/core/snapshot/restored_records.h"
+#include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"
@@ -56,28 +57,84 @@ inline std::vector<std::string> BytesOf(const Tensor& tensor) {
   return {values.data(), values.data() + values.size()};
 }
 
-// Reads the paths of files, and what a manifest lists for them: inputs called
-// `files` and `listed`.
+// Returns a part, or InvalidArgument for numbers in `name` that are none.
+inline absl::Status MakePart(const char* name, int64_t number, int64_t count,
+                             TablePart* part) {
+  if (number < 0 || number >= count ||
+      count > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgumentError("`", name, "` has part ", number, " of ", count,
+                                ", expected 0 <= part < count");
+  }
+  *part = {static_cast<uint32_t>(number), static_cast<uint32_t>(count)};
+  return absl::OkStatus();
+}
+
+// A snapshot file of a part of a table.
+struct FileInput {
+  int64_t table = 0;
+  TablePart part;
+  ListedFile file;
+};
+
+// Reads files and what is known of them, inputs called `files` and `listed`.
 inline absl::Status ReadFiles(const Tensor& paths, const Tensor& listed,
-                              std::vector<ListedFile>* files) {
+                              std::vector<FileInput>* files) {
   std::vector<std::string> names;
   LODESTAR_TRY(ReadStrings(paths, "files", &names));
   const int64_t count = static_cast<int64_t>(names.size());
-  if (listed.shape() != TensorShape({count, 3})) {
+  if (listed.shape() != TensorShape({count, 6})) {
     return InvalidArgumentError("`listed` has shape ",
                                 listed.shape().DebugString(), ", expected [",
-                                count, ",3]");
+                                count, ",6]");
   }
   const auto numbers = listed.matrix<int64_t>();
   for (int64_t f = 0; f < count; ++f) {
-    ListedFile& file = files->emplace_back(names[f]);
-    const int64_t crc = numbers(f, 0);
-    if (crc < -1 || crc > std::numeric_limits<uint32_t>::max()) {
-      return InvalidArgumentError("`listed[", f, ",0]` is ", crc,
-                                  ", expected a CRC32C or -1");
-    }
+    FileInput& input = files->emplace_back();
+    input.table = numbers(f, 0);
+    LODESTAR_TRY(MakePart("listed", numbers(f, 1), numbers(f, 2), &input.part));
+    input.file.path = names[f];
+    const int64_t crc = numbers(f, 3);
     if (crc < 0) continue;
-    file.content = {static_cast<uint32_t>(crc), numbers(f, 1), numbers(f, 2)};
+    input.file.content = {static_cast<uint32_t>(crc), numbers(f, 4),
+                          numbers(f, 5)};
+  }
+  return absl::OkStatus();
+}
+
+// Reads the files of `tables` tables, each of which needs some.
+inline absl::Status ReadFiles(const Tensor& paths, const Tensor& listed,
+                              size_t tables,
+                              std::vector<std::vector<FileInput>>* files) {
+  std::vector<FileInput> all;
+  LODESTAR_TRY(ReadFiles(paths, listed, &all));
+  files->resize(tables);
+  for (FileInput& input : all) {
+    if (input.table < 0 || input.table >= static_cast<int64_t>(tables)) {
+      return InvalidArgumentError("`listed` has table ", input.table,
+                                  ", expected 0 to ",
+                                  static_cast<int64_t>(tables) - 1);
+    }
+    (*files)[input.table].push_back(std::move(input));
+  }
+  for (size_t t = 0; t < tables; ++t) {
+    if (!(*files)[t].empty()) continue;
+    return InvalidArgumentError("`listed` has no file of table ", t);
+  }
+  return absl::OkStatus();
+}
+
+// Reads the part that each table is, an input called `parts`.
+inline absl::Status ReadParts(const Tensor& tensor, size_t tables,
+                              std::vector<TablePart>* parts) {
+  if (tensor.shape() != TensorShape({static_cast<int64_t>(tables), 2})) {
+    return InvalidArgumentError("`parts` has shape ",
+                                tensor.shape().DebugString(), ", expected [",
+                                tables, ",2]");
+  }
+  const auto numbers = tensor.matrix<int64_t>();
+  parts->resize(tables);
+  for (size_t t = 0; t < tables; ++t) {
+    LODESTAR_TRY(MakePart("parts", numbers(t, 0), numbers(t, 1), &(*parts)[t]));
   }
   return absl::OkStatus();
 }

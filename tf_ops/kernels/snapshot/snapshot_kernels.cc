@@ -1,10 +1,10 @@
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 #include "tf_ops/core/snapshot/snapshot_file.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
@@ -15,8 +15,7 @@
 namespace lodestar {
 namespace {
 
-// Snapshots of several tables at one consistent point. The states are begun,
-// written and ended; Abort is allowed in each. Thread-safe.
+// Snapshots of several tables at one consistent point. Thread-safe.
 class RunningSnapshot {
  public:
   explicit RunningSnapshot(
@@ -26,73 +25,46 @@ class RunningSnapshot {
   int64_t num_tables() const { return static_cast<int64_t>(tables_.size()); }
   const SnapshotTable& table(int64_t t) const { return tables_[t]->table(); }
 
-  struct WrittenFile {
-    SnapshotTotals totals;
-    int64_t bytes = 0;
-    uint32_t crc = 0;
-  };
-  // Returns FailedPrecondition unless the state is `begun`.
+  // Returns FailedPrecondition if it was called before, or after End.
   Status Write(const std::vector<std::string>& paths,
                const std::vector<std::string>& labels,
-               std::vector<WrittenFile>* written) {
-    LODESTAR_RETURN_IF_ERROR(Move(State::kBegun, State::kWriting));
+               std::vector<SnapshotFileSummary>* written) {
+    if (ended_ || began_writing_.exchange(true)) {
+      return FailedPrecondition(
+          "the snapshot has ended or was already written.");
+    }
     for (size_t t = 0; t < tables_.size(); ++t) {
       std::unique_ptr<SnapshotFileWriter> file;
       LODESTAR_RETURN_IF_ERROR(
-          SnapshotFileWriter::Create(paths[t], &file, labels[t]));
+          SnapshotFileWriter::Create(paths[t], labels[t], &file));
       LODESTAR_RETURN_IF_ERROR(tables_[t]->Write(file.get()));
       LODESTAR_RETURN_IF_ERROR(file->Finish());
-      written->push_back({file->totals(), file->bytes(), file->crc()});
+      written->push_back({file->bytes(), file->crc(), file->totals()});
     }
-    return Move(State::kWriting, State::kWritten);
-  }
-
-  // Returns FailedPrecondition unless the state is `written`.
-  Status Commit(const std::string& base) {
-    LODESTAR_RETURN_IF_ERROR(Move(State::kWritten, State::kEnded));
-    for (const auto& table : tables_) table->Commit(base);
+    is_written_ = true;
     return Status();
   }
 
-  // Returns FailedPrecondition if the snapshot has ended.
-  Status Abort() {
-    {
-      MutexLock lock(&mutex_);
-      if (state_ == State::kEnded) return Refusal();
-      state_ = State::kEnded;
+  // Aborts the snapshot if `base` is empty. Otherwise returns
+  // FailedPrecondition unless it is written. Must not be called twice.
+  Status End(const std::string& base) {
+    if (!base.empty() && !is_written_) {
+      return FailedPrecondition("the snapshot is not written.");
     }
-    for (const auto& table : tables_) table->Abort();
+    if (ended_.exchange(true)) {
+      return FailedPrecondition("the snapshot has ended.");
+    }
+    for (const auto& table : tables_) {
+      base.empty() ? table->Abort() : table->Commit(base);
+    }
     return Status();
   }
 
  private:
-  enum class State { kBegun, kWriting, kWritten, kEnded };
-
-  Status Move(State from, State to) {
-    MutexLock lock(&mutex_);
-    if (state_ != from) return Refusal();
-    state_ = to;
-    return Status();
-  }
-
-  Status Refusal() const LODESTAR_REQUIRES(mutex_) {
-    switch (state_) {
-      case State::kBegun:
-        return FailedPrecondition("the snapshot is not written yet.");
-      case State::kWriting:
-        return FailedPrecondition(
-            "the snapshot is being written, or writing it has failed.");
-      case State::kWritten:
-        return FailedPrecondition("the snapshot is already written.");
-      case State::kEnded:
-        break;
-    }
-    return FailedPrecondition("the snapshot has ended.");
-  }
-
   const std::vector<std::unique_ptr<EmbeddingSnapshot>> tables_;
-  Mutex mutex_;
-  State state_ LODESTAR_GUARDED_BY(mutex_) = State::kBegun;
+  std::atomic<bool> began_writing_{false};
+  std::atomic<bool> is_written_{false};
+  std::atomic<bool> ended_{false};
 };
 
 // Destroying the tensor aborts a snapshot that has not ended.
@@ -156,7 +128,7 @@ absl::Status RunSnapshotWrite(OpKernelContext* ctx) {
   for (int i = 0; i < 4; ++i) {
     LODESTAR_TRY(ctx->allocate_output(i, {n}, &outputs[i]));
   }
-  std::vector<RunningSnapshot::WrittenFile> written;
+  std::vector<SnapshotFileSummary> written;
   LODESTAR_TRY(snapshot->Write(paths, labels, &written));
   for (int64_t t = 0; t < n; ++t) {
     outputs[0]->vec<int64_t>()(t) = written[t].totals.rows;
@@ -172,8 +144,7 @@ absl::Status RunSnapshotEnd(OpKernelContext* ctx) {
   LODESTAR_TRY(ReadSnapshot(ctx, &snapshot));
   std::string base;
   LODESTAR_TRY(ReadString(ctx->input(1), "base", &base));
-  return ToTensorFlow(base.empty() ? snapshot->Abort()
-                                   : snapshot->Commit(base));
+  return ToTensorFlow(snapshot->End(base));
 }
 
 LODESTAR_REGISTER_FUNCTION(SnapshotBegin);

@@ -25,37 +25,24 @@ absl::Status BeginShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Inputs n and n + 1 are files and their tables.
-absl::Status CheckFiles(InferenceContext* c, int n, ShapeHandle* files) {
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(n), 1, files));
-  return c->Merge(c->input(n + 1), *files, files);
-}
-
-// Input `at` has the part number and the number of parts of each of `things`.
-absl::Status CheckParts(InferenceContext* c, int at, ShapeHandle things) {
-  ShapeHandle parts;
-  TF_RETURN_IF_ERROR(c->Concatenate(things, c->Vector(2), &parts));
-  return c->Merge(c->input(at), parts, &parts);
-}
-
-// Input `at` has what a manifest lists for each of `files`.
-absl::Status CheckListed(InferenceContext* c, int at, ShapeHandle files) {
-  ShapeHandle listed;
-  TF_RETURN_IF_ERROR(c->Concatenate(files, c->Vector(3), &listed));
-  return c->Merge(c->input(at), listed, &listed);
+// Inputs n to n + 2 are files, what is known of them, and the parts of tables.
+absl::Status CheckFiles(InferenceContext* c, int n, ShapeHandle tables) {
+  ShapeHandle shape;
+  ShapeHandle unused;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(n), 1, &shape));
+  TF_RETURN_IF_ERROR(c->Concatenate(shape, c->Vector(6), &shape));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(n + 1), shape, &unused));
+  TF_RETURN_IF_ERROR(c->Concatenate(tables, c->Vector(2), &shape));
+  return c->Merge(c->input(n + 2), shape, &unused);
 }
 
 absl::Status LoadShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
-  ShapeHandle files;
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
-  TF_RETURN_IF_ERROR(CheckFiles(c, n, &files));
-  TF_RETURN_IF_ERROR(CheckParts(c, n + 2, files));
-  TF_RETURN_IF_ERROR(CheckParts(c, n + 3, tables));
-  TF_RETURN_IF_ERROR(c->Merge(c->input(n + 4), tables, &unused));
-  TF_RETURN_IF_ERROR(CheckListed(c, n + 5, files));
+  TF_RETURN_IF_ERROR(CheckFiles(c, n, tables));
+  TF_RETURN_IF_ERROR(c->Merge(c->input(n + 3), tables, &unused));
   c->set_output(0, c->Scalar());
   c->set_output(1, tables);
   return absl::OkStatus();
@@ -64,13 +51,10 @@ absl::Status LoadShape(InferenceContext* c) {
 absl::Status ApplyShape(InferenceContext* c) {
   int n = 0;
   ShapeHandle tables;
-  ShapeHandle files;
   ShapeHandle unused;
   TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
-  TF_RETURN_IF_ERROR(CheckFiles(c, n, &files));
-  TF_RETURN_IF_ERROR(CheckParts(c, n + 2, tables));
+  TF_RETURN_IF_ERROR(CheckFiles(c, n, tables));
   TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 3), 0, &unused));
-  TF_RETURN_IF_ERROR(CheckListed(c, n + 4, files));
   c->set_output(0, tables);
   c->set_output(1, tables);
   return absl::OkStatus();
@@ -125,8 +109,7 @@ calling thread until the files are on disk.
 
 snapshot: From SnapshotBegin; can be written once.
 paths: [N], of files that do not exist yet.
-labels: [N], labels of the files. A file with an empty label has version 1 of
-  the format.
+labels: [N], labels of the files.
 rows: [N], rows in each file.
 removed: [N], ids removed by an incremental snapshot.
 bytes: [N].
@@ -160,9 +143,8 @@ base: As set by SnapshotEnd, SnapshotLoad or SnapshotApply; empty: the variable
 )doc");
 
 LODESTAR_OP("SnapshotLoad")
-    .Inputs("tables: N * resource", "files: string", "file_tables: int64",
-            "file_parts: int64", "parts: int64", "bases: string",
-            "listed: int64")
+    .Inputs("tables: N * resource", "files: string", "listed: int64",
+            "parts: int64", "bases: string")
     .Outputs("loaded: variant", "rows: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
     .Stateful(LoadShape)
@@ -177,14 +159,13 @@ be one part of a table, with only its ids. The numbers of parts may differ.
 tables: N different embedding variables, from SnapshotTable.
 files: [F], table files of each variable, part by part; within a part in the
   order of their versions, beginning with a full one.
-file_tables: [F], the table's index of each file; every table needs files.
-file_parts: [F, 2], the part number of each file, and the number of parts of its
-  table.
-parts: [N, 2], the same for the variables.
+listed: [F, 6], for each file the index of its table, its part number, the number
+  of parts of its table, and the CRC32C, the number of rows and the number of
+  removed ids that a manifest lists; a CRC32C of -1 if none does. Every table
+  needs all of its parts.
+parts: [N, 2], the part number of each variable, and the number of its parts.
 bases: [N], the base from which each variable records changes after its
   installation; empty: none.
-listed: [F, 3], the CRC32C, the number of rows and the number of removed ids that
-  a manifest lists for each file; a CRC32C of -1 if none does.
 loaded: Dropping it without SnapshotInstall discards it.
 rows: [N], number of rows of each variable.
 optimizer_slots: 'require' loads the optimizer slots of the files, which must
@@ -210,8 +191,8 @@ without a gap; the variables are not changed then.
 )doc");
 
 LODESTAR_OP("SnapshotApply")
-    .Inputs("tables: N * resource", "files: string", "file_tables: int64",
-            "parts: int64", "base: string", "listed: int64")
+    .Inputs("tables: N * resource", "files: string", "listed: int64",
+            "parts: int64", "base: string")
     .Outputs("written: int64", "removed: int64")
     .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
     .Stateful(ApplyShape)
@@ -224,11 +205,10 @@ cap, out of memory) leaves them partially applied.
 tables: N different embedding variables, from SnapshotTable, which must hold the
   base state.
 files: [F], incremental files; one per saved part of a table.
-file_tables: [F], the table's index of each file; every table needs files.
+listed: [F, 6], as for SnapshotLoad.
 parts: [N, 2], the part of the table that each variable is, and the number of
   parts. A variable takes the ids of its part only.
 base: The base from which the variables then record changes; empty: none.
-listed: [F, 3], as for SnapshotLoad.
 written: [N], number of inserted or changed rows.
 removed: [N], number of removed rows.
 optimizer_slots: 'reset' ignores optimizer slots in the files; written rows get
@@ -271,16 +251,16 @@ INVALID_ARGUMENT if no block can begin there.
 )doc");
 
 LODESTAR_OP("SnapshotMerge")
-    .Inputs("files: string", "out: string", "label: string", "listed: int64")
+    .Inputs("files: string", "listed: int64", "out: string", "label: string")
     .Outputs("rows: int64", "bytes: int64", "crc: int64")
-    .Stateful(ScalarOutputs({1, 0, 0, 2}))
+    .Stateful(ScalarOutputs({1, 2, 0, 0}))
     .Doc(R"doc(
 Merges a table's full file and its incremental files into one full file.
 
 files: [F], in the order of their versions, beginning with a full one.
+listed: [F, 6], as for SnapshotLoad.
 out: Path of a file that does not exist yet.
 label: Label of the new file, as for SnapshotWrite.
-listed: [F, 3], as for SnapshotLoad.
 rows: Number of rows.
 crc: CRC32C of the file.
 DATA_LOSS, with file and byte, if a file is damaged or not as listed.
@@ -313,6 +293,17 @@ Reads the concatenated blobs of a snapshot file and checks the file.
 listed: CRC32C that a manifest lists for the file; -1 if none does.
 DATA_LOSS, with file and byte, if it is damaged or not as listed.
 NOT_FOUND or PERMISSION_DENIED if it cannot be read.
+)doc");
+
+LODESTAR_OP("SnapshotCheckManifest")
+    .Inputs("path: string", "content: string")
+    .Stateful(ScalarOutputs({0, 0}))
+    .Doc(R"doc(
+Checks the content of a manifest.
+
+path: Path to its file, for errors.
+DATA_LOSS if it is damaged or not valid.
+UNIMPLEMENTED if it has another format.
 )doc");
 
 LODESTAR_OP("SnapshotCrc")
