@@ -51,6 +51,8 @@ _TESTED_BY = {
     "embedding/shared_rows": "embedding/embedding_shared_rows_test",
     "lookup/integer_map": "lookup/id_maps_test",
     "lookup/string_map": "lookup/id_maps_test",
+    "records/record_format": "records/norm_format_test",
+    "records/sample_fields": "records/norm_format_test",
     "snapshot/restored_records": "snapshot/snapshot_restore_test",
 }
 

@@ -34,7 +34,6 @@ from lodestar._typing import StrPath
 MAX_SEND_BATCH_SIZE = 65536
 _LENGTH_BYTES = 8
 _RECEIVED_BYTES = 16 << 20  # Bytes per call.
-_NUMBERS = 1 << 20  # Numbers per call.
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 1.0
 
@@ -103,7 +102,7 @@ class SampleExchange:
         ends = [v * int(bases[-1]) // self._num for v in range(self._num + 1)]
         own = self._send(sizes, bases, ends, seed)
         self._write(f"{self._digest}-sent-{self._index}")
-        owners, ranks, counts = self._places(bases, ends, seed)
+        order, counts = self._order(bases, ends, seed)
         self._wait("sent")
         for worker in range(self._num):
             if worker == self._index:
@@ -116,10 +115,7 @@ class SampleExchange:
                     # A worker that fails removes the samples it has sent.
                     self._check_failed(self._there())
                     raise
-        first = np.cumsum(counts) - counts
-        gen_ops.lodestar_record_memory_arrange(
-            memory=self._memory, order=first[owners] + ranks
-        )
+        gen_ops.lodestar_record_memory_arrange(memory=self._memory, order=order)
         self._write(f"{self._digest}-ready-{self._index}")
         if self._index == 0:
             self._wait("ready")
@@ -152,15 +148,9 @@ class SampleExchange:
         base = int(bases[self._index])
         own = np.zeros(0, np.int64)
         for worker in range(self._num):
-            picked = [
-                numbers[
-                    (numbers >= base) & (numbers < base + sizes[self._index])
-                ]
-                for numbers in _shuffled(
-                    int(bases[-1]), seed, ends[worker], ends[worker + 1]
-                )
-            ]
-            samples = np.concatenate([*picked, np.zeros(0, np.int64)]) - base
+            numbers = _shuffled(bases, seed, ends[worker], ends[worker + 1])
+            samples = numbers - base
+            samples = samples[(samples >= 0) & (samples < sizes[self._index])]
             if worker == self._index:
                 own = samples
                 continue
@@ -179,29 +169,22 @@ class SampleExchange:
             )
             yield piece.numpy()
 
-    def _places(
+    def _order(
         self, bases: np.ndarray, ends: list[int], seed: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Finds the source of each sample that this worker receives.
 
-        Returns the worker of each sample, its position among the samples of that
-        worker, and the number of samples from each worker.
+        Returns the index of each sample among those received, worker by worker, and
+        the number of samples from each worker.
         """
-        counts = np.zeros(self._num, np.int64)
-        owners = [np.zeros(0, np.int64)]
-        ranks = [np.zeros(0, np.int64)]
-        begin, end = ends[self._index], ends[self._index + 1]
-        for numbers in _shuffled(int(bases[-1]), seed, begin, end):
-            owner = np.searchsorted(bases, numbers, side="right") - 1
-            by_owner = np.argsort(owner, kind="stable")
-            found = np.bincount(owner, minlength=self._num)
-            begins = np.cumsum(found) - found
-            rank = np.empty(len(owner), np.int64)
-            rank[by_owner] = np.arange(len(owner)) - begins[owner[by_owner]]
-            owners.append(owner)
-            ranks.append(rank + counts[owner])
-            counts += found
-        return np.concatenate(owners), np.concatenate(ranks), counts
+        numbers = _shuffled(
+            bases, seed, ends[self._index], ends[self._index + 1]
+        )
+        owners = np.searchsorted(bases, numbers, side="right") - 1
+        by_owner = np.argsort(owners, kind="stable")
+        order = np.empty(len(owners), np.int64)
+        order[by_owner] = np.arange(len(owners))
+        return order, np.bincount(owners, minlength=self._num)
 
     def _read(self, worker: int, count: int) -> None:
         """Receives the samples from a worker."""
@@ -300,11 +283,8 @@ class SampleExchange:
             return file.read()
 
 
-def _shuffled(
-    count: int, seed: int, begin: int, end: int
-) -> Iterator[np.ndarray]:
-    """Yields positions [begin, end) of the shuffled order of `count` samples."""
-    for i in range(begin, end, _NUMBERS):
-        yield gen_ops.lodestar_shuffled_numbers(
-            count=count, seed=seed, begin=i, end=min(i + _NUMBERS, end)
-        ).numpy()
+def _shuffled(bases: np.ndarray, seed: int, begin: int, end: int) -> np.ndarray:
+    """Returns positions [begin, end) of the shuffled order of all samples."""
+    return gen_ops.lodestar_shuffled_numbers(
+        count=bases[-1], seed=seed, begin=begin, end=end
+    ).numpy()

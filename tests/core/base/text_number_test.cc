@@ -165,38 +165,9 @@ TEST(ReadFloatTest, LargeNumbersAreExact) {
   }
 }
 
+// The text that may follow allows reading ahead, as everywhere but at the end
+// of a file.
 TEST(ReadFloatTest, AgreesWithStrtofOnRandomDecimals) {
-  std::mt19937 random(11);
-  for (int i = 0; i < 200000; ++i) {
-    std::string text = random() % 3 ? "" : "-";
-    const int before = random() % 9;
-    const int behind = random() % 12;
-    for (int d = 0; d < before; ++d) text += '0' + random() % 10;
-    if (random() % 4) {
-      text += '.';
-      for (int d = 0; d < behind; ++d) text += '0' + random() % 10;
-    }
-    const char* const tails[] = {"", "", " 7", "\t", "e2", "e-3", "x", "."};
-    text += tails[random() % 8];
-    // Only strtof skips leading blanks.
-    if (text[0] == ' ' || text[0] == '\t') continue;
-    char* end = nullptr;
-    const float wanted = std::strtof(text.c_str(), &end);
-    float value = 0;
-    const Read read = ReadAll(text, &value);
-    ASSERT_EQ(read.length, end - text.c_str()) << text;
-    if (read.length == 0) {
-      ASSERT_EQ(read.error, NumberError::kNotANumber) << text;
-    } else {
-      ASSERT_EQ(std::memcmp(&value, &wanted, sizeof(value)), 0)
-          << text << ": " << value << " is not " << wanted;
-    }
-  }
-}
-
-// The text that follows allows reading ahead, as everywhere but at the end of a
-// file.
-TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
   std::mt19937_64 random(13);
   for (int i = 0; i < 400000; ++i) {
     std::string text = std::vector<std::string>{"", "", "-", "+"}[random() % 4];
@@ -222,7 +193,7 @@ TEST(ReadFloatTest, AgreesWithStrtofWithinLongerText) {
     const char* const tails[] = {"",  "",    "\t", "\n",  "\r",   "e2",
                                  "y", "e-3", ".",  "inf", "\x01", "E+12"};
     text += tails[random() % 12];
-    text += " 123456789012345678901234567890";
+    if (i % 3 != 0) text += " 123456789012345678901234567890";
     if (text[0] == ' ' || std::iscntrl(text[0])) continue;
     char* end = nullptr;
     const float wanted = std::strtof(text.c_str(), &end);

@@ -1,7 +1,6 @@
 #include "tf_ops/core/records/multislot_format.h"
 
 #include <cstdint>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -43,22 +42,17 @@ TEST(MultiSlotFormatTest, WorkedBatch) {
   EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{1, 0}));
 }
 
-TEST(MultiSlotFormatTest, FloatSlot) {
-  const MultiSlotFormat format({Floats("d", 2), Label("label")});
+TEST(MultiSlotFormatTest, IdsKeepTheirBitsAndFloatsMayBeHexadecimal) {
+  const MultiSlotFormat format({Floats("d", 2), Ids("a"), Ids("b")});
   SlotRows rows(format.specs());
-  ASSERT_TRUE(Parse(format, "2 0.5 2.0 1 1", &rows).ok());
-  ASSERT_TRUE(Parse(format, "2 1e3 -0x1p1 1 0", &rows).ok());
+  ASSERT_TRUE(Parse(format, "2 .5 2.0 0 1 7", &rows).ok());
+  ASSERT_TRUE(
+      Parse(format, "2 1e3 -0x1p1 2 18446744073709551615 -2 0", &rows).ok());
   EXPECT_EQ(rows.columns()[0].floats,
             (std::vector<float>{0.5f, 2.0f, 1000.0f, -2.0f}));
-}
-
-TEST(MultiSlotFormatTest, AnEmptySparseSlotIsValid) {
-  const MultiSlotFormat format({Ids("a"), Ids("b")});
-  SlotRows rows(format.specs());
-  ASSERT_TRUE(Parse(format, "0 1 7", &rows).ok());
-  ASSERT_TRUE(Parse(format, "2 1 2 0", &rows).ok());
-  EXPECT_EQ(rows.columns()[0].row_splits, (std::vector<int64_t>{0, 0, 2}));
-  EXPECT_EQ(rows.columns()[1].row_splits, (std::vector<int64_t>{0, 1, 1}));
+  EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{-1, -2}));
+  EXPECT_EQ(rows.columns()[1].row_splits, (std::vector<int64_t>{0, 0, 2}));
+  EXPECT_EQ(rows.columns()[2].row_splits, (std::vector<int64_t>{0, 1, 1}));
 }
 
 TEST(MultiSlotFormatTest, BlanksTabsAndCarriageReturnsMayEndALine) {
@@ -68,15 +62,6 @@ TEST(MultiSlotFormatTest, BlanksTabsAndCarriageReturnsMayEndALine) {
   EXPECT_TRUE(Parse(format, "1 5 1 0 \r", &rows).ok());
   EXPECT_TRUE(Parse(format, "1\t5  1 0", &rows).ok());
   EXPECT_EQ(rows.num_rows(), 3);
-}
-
-TEST(MultiSlotFormatTest, IdsKeepTheirBits) {
-  const MultiSlotFormat format({Ids("a")});
-  SlotRows rows(format.specs());
-  ASSERT_TRUE(
-      Parse(format, "3 18446744073709551615 -2 9223372036854775808", &rows)
-          .ok());
-  EXPECT_EQ(rows.columns()[0].ints, (std::vector<int64_t>{-1, -2, INT64_MIN}));
 }
 
 struct BadLine {
@@ -109,6 +94,11 @@ TEST(MultiSlotFormatTest, ErrorsDescribeSlotAndPosition) {
       {"1 1 2 .5 abc 0 1 1",
        "slot 'I' at byte 10: value 2 of 2 is 'abc', expected a number"},
       {"1 1 2 .5 1e39 0 1 1", "is '1e39', out of the range of float"},
+      {"1 1 2 .5 -16777217 0 1 1",
+       "slot 'I' at byte 10: value 2 of 2 is '-16777217', which float32 does "
+       "not hold: the nearest is -16777216. Store ids and dates as integers or "
+       "smaller numbers"},
+      {"1 1 2 .5 1e20 0 1 1", "the nearest is 100000002004087734272. Store"},
       {"1 1 2 .5 1 1 1.5 1 1",
        "slot 'C1' at byte 14: value 1 of 1 is '1.5', expected an integer"},
       {"1 1 2 .5 1 1 18446744073709551616 1 1", "out of the range of uint64"},
@@ -188,50 +178,6 @@ TEST(MultiSlotFormatTest, TheLastLineNeedsItsNewline) {
   EXPECT_EQ(bad.record, 1);
   EXPECT_EQ(rows.num_rows(), 1);
   EXPECT_EQ(rows.columns()[1].ints, (std::vector<int64_t>{5}));
-}
-
-// Mutated lines yield an error or a sample, never read beyond the line (run
-// under --config=asan), and never change earlier rows.
-TEST(MultiSlotFormatTest, SurvivesMutatedLines) {
-  const MultiSlotFormat format(
-      {Label("click"), Floats("I", 3), Ids("C1"), Ids("C2")});
-  const std::string good = "1 1 3 0.5 -1e3 nan 2 12345678901 -8 0";
-  std::mt19937 random(3);
-  int accepted = 0;
-  for (int i = 0; i < 100000; ++i) {
-    std::string line = good;
-    const int edits = 1 + random() % 3;
-    for (int e = 0; e < edits && !line.empty(); ++e) {
-      const size_t at = random() % line.size();
-      switch (random() % 4) {
-        case 0:
-          line.erase(at, 1);
-          break;
-        case 1:
-          line.resize(at);
-          break;
-        case 2:
-          line[at] = static_cast<char>(random() % 256);
-          break;
-        default:
-          line.insert(at, 1, " 0-e"[random() % 4]);
-      }
-    }
-    line += '\n';
-    if (line.find('\n') + 1 != line.size()) continue;
-    // A copy of the exact size, so that a sanitizer detects reads beyond it.
-    const std::vector<char> exact(line.begin(), line.end());
-    SlotRows rows(format.specs());
-    BadRecord bad;
-    const Status status =
-        format.Parse(0, exact.data(), exact.data() + exact.size(), &rows, &bad);
-    accepted += status.ok();
-    ASSERT_EQ(rows.num_rows(), status.ok() ? 1 : 0);
-    ASSERT_EQ(rows.columns()[1].floats.size(), status.ok() ? 3u : 0u);
-    ASSERT_EQ(static_cast<int64_t>(rows.columns()[2].ints.size()),
-              rows.columns()[2].row_splits.back());
-  }
-  EXPECT_GT(accepted, 1000);
 }
 
 MultiSlotFormat WithFields() {

@@ -106,25 +106,6 @@ TEST(NormFormatTest, WorkedExamples) {
   EXPECT_EQ(FromHex(kSum).size(), 135u);
 }
 
-TEST(NormFormatTest, Int64Keys) {
-  const NormFormat format({Label(), Ids("C1"), Ids("C2")},
-                          {{{kLabel, kKeys, kKeys}, KeyType::kInt64}});
-  const std::string sample = FromHex(
-      "00 00 80 3f 01 00 00 00 07 00 00 00 00 00 00 00 02 00 00 00 "
-      "2c 01 00 00 00 00 00 00 ff ff ff ff ff ff ff ff");
-  ASSERT_EQ(sample.size(), 36u);
-  const ReadFile read = ReadRecords(format, Header(0, 1, 1, 0, 2) + sample);
-  EXPECT_EQ(read.messages, Strings());
-  EXPECT_EQ(read.rows.columns()[1].ints, (Ints{7}));
-  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{300, -1}));
-}
-
-TEST(NormFormatTest, Uint32KeysAreNotSigned) {
-  const ReadFile read =
-      ReadRecords(Example(), File(false, {Sample(0, {0xffffffff}, {})}));
-  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{4294967295}));
-}
-
 TEST(NormFormatTest, ColumnsInAnyOrderAndOnesNotUsed) {
   ColumnSpec unused = Ids("C2");
   unused.used = false;
@@ -159,26 +140,6 @@ TEST(NormFormatTest, AFileWithoutRecordsIsValid) {
     const ReadFile read = ReadRecords(Example(), File(framed, {}));
     EXPECT_EQ(read.messages, Strings());
     EXPECT_EQ(read.rows.num_rows(), 0);
-  }
-}
-
-TEST(NormFormatTest, ManyRecordsInSmallChunks) {
-  Strings samples;
-  for (uint32_t i = 0; i < 500; ++i) {
-    samples.push_back(Sample(i % 2, std::vector<uint32_t>(i % 5, i), {i}));
-  }
-  for (const bool framed : {false, true}) {
-    const std::string file = File(framed, samples);
-    const ReadFile whole = ReadRecords(Example(), file);
-    EXPECT_EQ(whole.messages, Strings());
-    EXPECT_EQ(whole.rows.num_rows(), 500);
-    const ReadFile pieces = ReadRecords(Example(), file, 100);
-    EXPECT_EQ(pieces.num_cut, 500);
-    for (int c = 0; c < 4; ++c) {
-      EXPECT_EQ(pieces.rows.columns()[c].ints, whole.rows.columns()[c].ints);
-      EXPECT_EQ(pieces.rows.columns()[c].row_splits,
-                whole.rows.columns()[c].row_splits);
-    }
   }
 }
 
@@ -312,6 +273,11 @@ TEST(NormFormatTest, RecordErrorsWithChecksums) {
        {with(Framed(Sample(1, {5}, {6}) + "xyz")),
         "f: record 1 at byte 106: its slots take 28 bytes, found 31: check the "
         "key type and the slots"},
+       // The last key would be the checksum and three bytes of the next record.
+       {with(Framed(start + Keys<uint32_t>({}) + BytesOf(int32_t{2}) +
+                    BytesOf(uint32_t{5}))),
+        "f: record 1 at byte 106: slot 'C2': nnz is 2, expected 0 to 1 because "
+        "4 bytes are left; check the key type and that the file is complete"},
        {with(Framed(start + Keys<uint32_t>({1, 2, 3}))),
         "f: record 1 at byte 106: slot 'C2': found 0 bytes, expected 4 for its "
         "nnz; check the key type and that the file is complete"},
@@ -332,19 +298,6 @@ TEST(NormFormatTest, RecordErrorsWithChecksums) {
         "24: the file is truncated"}});
 }
 
-TEST(NormFormatTest, ErrorsSuggestAWrongKeyType) {
-  const NormFormat wide({Label(), Dense(2), Ids("C1"), Ids("C2")},
-                        {{{kLabel, kDense, kKeys, kKeys}, KeyType::kInt64}});
-  EXPECT_EQ(ReadRecords(wide, FromHex(kNone)).messages,
-            Strings{"f: record 0 at byte 64: slot 'C2': nnz is 300, expected 0 "
-                    "to 3 because 28 bytes are left; check the key type and "
-                    "that the file is complete"});
-  EXPECT_EQ(ReadRecords(wide, FromHex(kSum)).messages,
-            Strings{"f: record 0 at byte 69: slot 'C2': nnz is 300, expected 0 "
-                    "to 0 because 4 bytes are left; check the key type and "
-                    "that the file is complete"});
-}
-
 TEST(NormFormatTest, ACheckModeMayBeRequired) {
   NormOptions options = {{{kLabel, kDense, kKeys, kKeys}}};
   options.wants_check = true;
@@ -361,37 +314,28 @@ TEST(NormFormatTest, ACheckModeMayBeRequired) {
             Strings{"f: the header declares no checksums, expected checksums"});
 }
 
-TEST(NormFormatTest, ContinuesAfterABadRecord) {
-  for (const bool framed : {false, true}) {
-    const std::string file = File(
-        framed, {Sample(1, {1}, {}), Sample(7, {2}, {}), Sample(0, {3}, {}),
-                 Sample(-1, {4}, {5}), Sample(1, {6}, {})});
+// A bad nnz without a frame costs the rest of the file.
+TEST(NormFormatTest, ContinuesAfterABadRecordThatEnds) {
+  std::string bad_sum = File(true, Samples());
+  bad_sum[69 + 4 + 16] ^= 1;  // the key of the first sample
+  const std::string bad_nnz = BytesOf(Floats{1, 0, 0}) + BytesOf(int32_t{-3});
+  const struct {
+    std::string file;
+    Ints keys;
+  } cases[] = {
+      {bad_sum, {8}},
+      {File(false,
+            {Sample(1, {1}, {}), Sample(7, {2}, {}), Sample(0, {3}, {})}),
+       {1, 3}},
+      {File(false, {Sample(1, {1}, {}), bad_nnz, Sample(0, {3}, {})}), {1}},
+  };
+  for (const auto& one : cases) {
     for (const int64_t chunk : {1, 90, 1000}) {
-      const ReadFile read = ReadRecords(Example(), file, chunk, true);
-      EXPECT_EQ(read.rows.columns()[2].ints, (Ints{1, 3, 6}));
-      EXPECT_EQ(read.num_rejected, 2);
-      EXPECT_EQ(read.num_cut, 5);
+      const ReadFile read = ReadRecords(Example(), one.file, chunk, true);
+      EXPECT_EQ(read.messages.size(), 1u);
+      EXPECT_EQ(read.num_cut, 3);
+      EXPECT_EQ(read.rows.columns()[2].ints, one.keys);
     }
-  }
-}
-
-TEST(NormFormatTest, ABadChecksumCostsOneRecord) {
-  std::string file = File(true, Samples());
-  file[69 + 4 + 16] ^= 1;  // the key of the first sample
-  const ReadFile read = ReadRecords(Example(), file, 1000, true);
-  EXPECT_EQ(read.messages.size(), 1u);
-  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{8}));
-  EXPECT_EQ(read.rows.num_rows(), 2);
-}
-
-TEST(NormFormatTest, ABadNnzWithoutFrameCostsTheRest) {
-  const std::string bad = BytesOf(Floats{1, 0, 0}) + BytesOf(int32_t{-3});
-  const std::string file =
-      File(false, {Sample(1, {1}, {}), bad, Sample(0, {3}, {})});
-  for (const int64_t chunk : {1, 1000}) {
-    const ReadFile read = ReadRecords(Example(), file, chunk, true);
-    EXPECT_EQ(read.messages.size(), 1u);
-    EXPECT_EQ(read.rows.columns()[2].ints, (Ints{1}));
   }
 }
 
@@ -424,26 +368,6 @@ TEST(NormFormatTest, IntegersMustBeWhole) {
                           {file({1, __builtin_nanf(""), 0}),
                            "f: record 0 at byte 64: slot 'counts': value 1 of "
                            "2 is nan, expected an integer"}});
-}
-
-TEST(NormFormatTest, LengthsMatchTheDeclaration) {
-  ColumnSpec pairs = Ids("C1");
-  pairs.multiple = 2;
-  ColumnSpec twin = Ids("C2");
-  twin.weighs = 2;
-  const NormFormat format({Label(), Dense(2), pairs, twin},
-                          {{{kLabel, kDense, kKeys, kKeys}}});
-  EXPECT_EQ(ReadRecords(format, File(true, {Sample(1, {1, 2}, {3, 4}),
-                                            Sample(1, {}, {})}))
-                .messages,
-            Strings());
-  ExpectMessages(
-      format, {{File(false, {Sample(1, {1, 2}, {3, 4}), Sample(1, {5}, {6})}),
-                "f: record 1 at byte 100: slot 'C1': found 1 values, expected "
-                "a multiple of 2"},
-               {File(false, {Sample(1, {1, 2}, {3})}),
-                "f: record 0 at byte 64: slot 'C2': found 1 weights, expected "
-                "one for each of the 2 ids of slot 'C1'"}});
 }
 
 TEST(NormFormatTest, AWrongNnzDoesNotAllocate) {
@@ -487,35 +411,6 @@ TEST(NormFormatTest, LostRecordsAreCountedFromTheHeader) {
     EXPECT_EQ(read.num_rejected, 97);
     EXPECT_EQ(read.messages.size(), 1u);
   }
-}
-
-TEST(NormFormatTest, PositionsAfterManySamples) {
-  std::string file = Header(0, 200, 1, 2, 2);
-  size_t place = 0;
-  for (int i = 0; i < 200; ++i) {
-    if (i == 150) place = file.size();
-    file += Sample(i == 150 ? 3 : 1, {7}, std::vector<uint32_t>(i % 3));
-  }
-  const ReadFile read = ReadRecords(Example(), file);
-  EXPECT_EQ(read.rows.num_rows(), 150);
-  ASSERT_EQ(read.messages.size(), 1u);
-  EXPECT_EQ(read.messages[0].find(
-                StrCat("f: record 150 at byte ", place, ": slot 'click': ")),
-            0u);
-}
-
-TEST(NormFormatTest, AnNnzBeyondItsFrameReadsNothing) {
-  // The last key would be the checksum and three bytes after the file.
-  const std::string file =
-      Framed(Header(1, 1, 1, 2, 2)) +
-      Framed(BytesOf(Floats{1, .5, 2}) + Keys<uint32_t>({}) +
-             BytesOf(int32_t{2}) + BytesOf(uint32_t{5}));
-  const ReadFile read = ReadRecords(Example(), file);
-  ASSERT_EQ(read.messages.size(), 1u);
-  EXPECT_NE(
-      read.messages[0].find("slot 'C2': nnz is 2, expected 0 to 1 because 4"),
-      std::string::npos)
-      << read.messages[0];
 }
 
 }  // namespace

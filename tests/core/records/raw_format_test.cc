@@ -59,46 +59,6 @@ TEST(RawFormatTest, WorkedExampleOfIntegers) {
   EXPECT_EQ(columns[4].row_splits, (Ints{0, 1}));
 }
 
-TEST(RawFormatTest, WorkedExampleOfMultiHot) {
-  const RawFormat format(
-      Specs(2, {2, 1}),
-      Options(NumberType::kInt, NumberType::kFloat, KeyType::kUint32, {2, 1}));
-  const ReadFile read = ReadRecords(
-      format, FromHex("01 00 00 00 00 00 00 00 00 00 18 41 05 00 00 00 "
-                      "06 00 00 00 01 00 00 00"));
-  EXPECT_EQ(read.messages, Strings());
-  const auto& columns = read.rows.columns();
-  EXPECT_EQ(columns[0].ints, (Ints{1}));
-  EXPECT_EQ(columns[1].floats, (Floats{0, 9.5}));
-  EXPECT_EQ(columns[2].ints, (Ints{5, 6}));
-  EXPECT_EQ(columns[2].row_splits, (Ints{0, 2}));
-  EXPECT_EQ(columns[3].ints, (Ints{1}));
-}
-
-TEST(RawFormatTest, FloatLayoutAndSignedKeys) {
-  const RawFormat format(
-      Specs(1, {1}),
-      Options(NumberType::kFloat, NumberType::kFloat, KeyType::kInt32, {1}));
-  const ReadFile read =
-      ReadRecords(format, BytesOf(Floats{1, .5}) + BytesOf(int32_t{-7}) +
-                              BytesOf(Floats{0, -.5}) + BytesOf(int32_t{7}));
-  EXPECT_EQ(read.messages, Strings());
-  EXPECT_EQ(read.rows.columns()[0].ints, (Ints{1, 0}));
-  EXPECT_EQ(read.rows.columns()[1].floats, (Floats{.5, -.5}));
-  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{-7, 7}));
-}
-
-TEST(RawFormatTest, Int64Keys) {
-  const RawFormat format(
-      Specs(1, {2}),
-      Options(NumberType::kInt, NumberType::kLogOfInt, KeyType::kInt64, {2}));
-  EXPECT_EQ(format.stride(), 24);
-  const ReadFile read = ReadRecords(
-      format, BytesOf(Words{1, 0}) + BytesOf(Ints{int64_t{1} << 40, -2}));
-  EXPECT_EQ(read.messages, Strings());
-  EXPECT_EQ(read.rows.columns()[2].ints, (Ints{int64_t{1} << 40, -2}));
-}
-
 TEST(RawFormatTest, LogarithmsUseTheFloat32Sum) {
   const RawFormat format(
       Specs(1, {}),
@@ -162,19 +122,6 @@ TEST(RawFormatTest, OffsetsAreAddedToCheckedKeys) {
                     "expected an integer in [0, 20)"});
 }
 
-TEST(RawFormatTest, NumSamplesOfALongerFile) {
-  RawOptions options = IntOptions();
-  options.num_samples = 2;
-  const RawFormat format(Specs(2, {1, 1, 1}), options);
-  std::string file;
-  for (int32_t i = 0; i < 5; ++i) file += BytesOf(Words{1, 0, 0, i, i, i});
-  for (const int64_t chunk : {1, 24, 1000}) {
-    const ReadFile read = ReadRecords(format, file, chunk);
-    EXPECT_EQ(read.messages, Strings());
-    EXPECT_EQ(read.rows.columns()[2].ints, (Ints{0, 1}));
-  }
-}
-
 TEST(RawFormatTest, ErrorsDescribePositionAndValue) {
   RawOptions three = IntOptions();
   three.num_samples = 3;
@@ -210,18 +157,6 @@ TEST(RawFormatTest, ErrorsDescribePositionAndValue) {
                 Strings{bad.message});
     }
   }
-}
-
-TEST(RawFormatTest, ContinuesAfterABadRecord) {
-  std::string file;
-  for (int32_t i = 0; i < 150; ++i) {
-    file += BytesOf(Words{i % 50 == 3 ? 9 : 1, 0, 0, i, i, i});
-  }
-  const ReadFile read = ReadRecords(
-      RawFormat(Specs(2, {1, 1, 1}), IntOptions()), file, 1 << 20, true);
-  EXPECT_EQ(read.num_rejected, 3);
-  EXPECT_EQ(read.rows.num_rows(), 147);
-  EXPECT_EQ(read.rows.columns()[2].ints[146], 149);
 }
 
 TEST(RawFormatTest, RejectsUnsupportedSlots) {

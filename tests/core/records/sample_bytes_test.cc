@@ -64,6 +64,7 @@ TEST(SampleBytesTest, DetectsEveryChangedOrMissingByte) {
 
 TEST(SampleBytesTest, RejectsOtherSlots) {
   const std::string bytes = EncodeSamples(Specs(), MakeRows(0, 5));
+  const std::string names[] = {"m", Specs()[1].name, Specs()[3].name};
   for (int change = 0; change < 4; ++change) {
     std::vector<ColumnSpec> specs = Specs();
     if (change == 0) specs[0].name = "m";
@@ -73,7 +74,10 @@ TEST(SampleBytesTest, RejectsOtherSlots) {
     SlotRows rows;
     const Status status = Decode(bytes, &rows, specs);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(), "the samples have other slots");
+    EXPECT_EQ(status.message(),
+              StrCat("the samples have other slots: ",
+                     change == 3 ? "found 4 slots, expected 3"
+                                 : "slot '" + names[change] + "' differs"));
   }
 }
 

@@ -227,55 +227,12 @@ TEST(TextIndexTest, CutsAfterTheFirstLineEndAtOrBeyondBlockBytes) {
   EXPECT_EQ(IndexAll("ab\ncd\n", INT64_MAX), (Index{{0, 6}, {2}, true, ""}));
 }
 
-TEST(TextIndexTest, ALongRecordIsABlock) {
-  EXPECT_EQ(IndexAll("a\nbbbbbbbbbb\nc\n", 2),
-            (Index{{0, 2, 13, 15}, {1, 1, 1}, true, ""}));
-}
-
-TEST(TextIndexTest, AnEmptyFileHasNoBlocks) {
-  EXPECT_EQ(IndexAll(""), (Index{{0}, {}, true, ""}));
-}
-
 TEST(TextIndexTest, EmptyLinesAreNotRecords) {
   EXPECT_EQ(IndexAll("\n\r\n\r\r\n"), (Index{{0, 6}, {0}, true, ""}));
   EXPECT_EQ(IndexAll("\n\na\n\n\nb\n\n"), (Index{{0, 9}, {2}, true, ""}));
   EXPECT_EQ(IndexAll("a\n\n\n", 2), (Index{{0, 2, 4}, {1, 0}, true, ""}));
   // These have fields.
   EXPECT_EQ(IndexAll("\"\"\n,\n \n"), (Index{{0, 7}, {3}, true, ""}));
-}
-
-TEST(TextIndexTest, TheLastRecordMayLackItsLineEnd) {
-  EXPECT_EQ(IndexAll("a\nb"), (Index{{0, 3}, {2}, false, ""}));
-  EXPECT_EQ(IndexAll("a\n\"b\n\""), (Index{{0, 6}, {2}, false, ""}));
-}
-
-TEST(TextIndexTest, NeverCutsInsideACrLf) {
-  const Index expected = {{0, 3, 6, 7}, {1, 1, 1}, false, ""};
-  for (size_t step = 1; step < 8; ++step) {
-    EXPECT_EQ(IndexSteps("a\r\nb\r\nc", 1, TextLayout(), step), expected)
-        << step;
-    EXPECT_EQ(IndexSteps("a\r\nb\r\nc", 2, TextLayout(), step), expected)
-        << step;
-  }
-}
-
-TEST(TextIndexTest, ALoneCrEndsALine) {
-  for (size_t step = 1; step < 6; ++step) {
-    EXPECT_EQ(IndexSteps("a\rb\r", 1, TextLayout(), step),
-              (Index{{0, 2, 4}, {1, 1}, true, ""}))
-        << step;
-  }
-}
-
-TEST(TextIndexTest, QuotesHoldLineEndsAndDelimiters) {
-  EXPECT_EQ(IndexAll("\"a\n,\r\n\",1\nb\n", 1),
-            (Index{{0, 10, 12}, {1, 1}, true, ""}));
-  EXPECT_EQ(IndexAll("x,\"a\"\"\n\"\"\"\ny\n", 1),
-            (Index{{0, 11, 13}, {1, 1}, true, ""}));
-}
-
-TEST(TextIndexTest, OnlyTheStartOfAFieldOpensQuotes) {
-  EXPECT_EQ(IndexAll("a\"\nb\"c\"\n"), (Index{{0, 8}, {2}, true, ""}));
 }
 
 TEST(TextIndexTest, RejectsQuotesThatCloseBeforeOtherText) {

@@ -94,11 +94,9 @@ def test_a_free_order_cannot_resume_a_fixed_one(tmp_path):
         restored(free, saved)
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_window_of_another_dataset_is_refused(tmp_path, count):
-    """The dataset's samples have counts of values that the slots cannot have."""
+def test_a_window_of_another_dataset_is_refused(tmp_path):
     path = tmp_path / "file"
-    path.write_text(f"{count} {'1 ' * count} 2 5 6\n" * 50)
+    path.write_text("1 1 2 5 6\n" * 50)
     sparse = [Column.sparse("a"), Column.sparse("b")]
     options = {"shuffle": 20, "prefetch": 0}
     iterator = iter(MultiSlotDataset(path, Schema(sparse), 2, **options))
@@ -108,7 +106,8 @@ def test_a_window_of_another_dataset_is_refused(tmp_path, count):
         [Column.dense("a", (-1, 2), dtype="uint64"), Column.sparse("b")]
     )
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="of slot 'a' do not match"
+        tf.errors.InvalidArgumentError,
+        match="from another dataset: .* slot 'a' differs",
     ):
         next(restored(MultiSlotDataset(path, pairs, 2, **options), saved))
 
@@ -127,7 +126,8 @@ def test_a_window_without_a_weight_for_each_id_is_refused(tmp_path):
     saved = save(iterator, tmp_path)
     assert len(list(restored(dataset(None), saved))) == 24
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="of slot 'w' do not match"
+        tf.errors.InvalidArgumentError,
+        match="from another dataset: .* slot 'w' differs",
     ):
         next(restored(dataset("a"), saved))
 

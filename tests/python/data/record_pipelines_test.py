@@ -110,9 +110,10 @@ def norm_places(mixed, check):
     return places
 
 
-@pytest.mark.parametrize("shard", [None, (2, 0), (2, 1)])
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("check", ["none", "sum"])
+@pytest.mark.parametrize(
+    "check, suffix, shard",
+    [("none", "", (2, 0)), ("sum", ".gz", (2, 1)), ("sum", "", None)],
+)
 def test_offsets_after_skipped_records(tmp_path, check, suffix, shard):
     """Offsets in errors are right in every piece of a large file."""
     mixed = samples(60_000)
@@ -177,7 +178,7 @@ def test_the_rest_that_is_lost_is_counted(tmp_path):
         assert len(skipped.messages) == files
 
 
-@pytest.mark.parametrize("threads", [1, 3, 16])
+@pytest.mark.parametrize("threads", [1, 16])
 def test_pieces_in_which_every_record_is_bad(tmp_path, threads):
     path = tmp_path / "file"
     good = ([1.0], [0.5], [[7]])

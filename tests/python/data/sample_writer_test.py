@@ -149,19 +149,6 @@ def test_a_header_written_last(tmp_path, scheme, name):
     assert tf.io.gfile.listdir(f"{scheme}{tmp_path}") == [name]
 
 
-def test_two_writers_of_one_path_do_not_mix(tmp_path):
-    first, second = (AtomicFile(tmp_path / "file") for _ in range(2))
-    for i in range(1000):
-        first.write(b"first%d" % i)
-        second.write(b"second%d" % i)
-    second.commit()
-    assert read(tmp_path / "file").startswith(b"second0second1")
-    first.commit()
-    content = b"".join(b"first%d" % i for i in range(1000))
-    assert read(tmp_path / "file") == content
-    assert names(tmp_path) == ["file"]
-
-
 def test_an_atomic_file_as_a_context_manager(tmp_path):
     for name in ("file", "file.gz"):
         with AtomicFile(tmp_path / name) as file:
@@ -183,6 +170,18 @@ def test_no_temporary_remains_if_the_path_exists(tmp_path, header_size):
     with pytest.raises(tf.errors.OpError, match="taken"):
         file.commit(bytes(header_size))
     assert names(tmp_path) == ["taken"]
+
+
+def test_a_file_without_samples_and_a_place_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match="file: no samples were written"):
+        with MultiSlotWriter(tmp_path / "file", SPEC):
+            pass
+    with pytest.raises(ValueError, match="sample 1: slot 'click' is missing"):
+        with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
+            writer.write({"C1": 1})
+    assert names(tmp_path) == []
+    with pytest.raises(tf.errors.OpError, match="nowhere/file"):
+        MultiSlotWriter(tmp_path / "nowhere" / "file", SPEC)
 
 
 def test_floats_of_any_width(tmp_path):

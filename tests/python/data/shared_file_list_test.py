@@ -125,14 +125,6 @@ def test_a_slow_iterator_reads_fewer_files(server):
     assert 1 <= counts["slow"] <= 2
 
 
-def test_an_iterator_asks_for_one_file_ahead(server):
-    paths = SharedFileList(server.address).paths()
-    next(paths)
-    time.sleep(1)
-    assert len(list(SharedFileList(server.address).paths())) >= 10
-    assert len(list(paths)) <= 1
-
-
 def test_files_are_reshuffled_in_each_epoch(files):
     def orders(seed):
         with FileListServer(files, shuffle_files=True, seed=seed) as server:

@@ -210,30 +210,15 @@ def test_arrow_reads_the_blocks_as_it_reads_the_file(
     assert num_blocks > 60
 
 
+# tests/core/records/text_index_test.cc has all cases.
 @pytest.mark.parametrize("call", [index_text, tf.function(index_text)])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
+def test_small_files(tmp_path, call, name):
+    for text, found in (
         (b"", [[0], [], 0, True]),
-        (b"\n\r\n\n", [[0, 4], [0], 4, True]),
-        (b"a", [[0, 1], [1], 1, False]),
-        (b"a,b\r\n1,2\r\n", [[0, 5, 10], [1, 1], 10, True]),
         (b'a,"\n\n\n",b\n1\n2', [[0, 10, 13], [1, 2], 13, False]),
-        (b"\xef\xbb\xbf", [[0, 3], [0], 3, True]),
-    ],
-)
-def test_small_files(tmp_path, call, name, text, found):
-    assert index(tmp_path, text, 4, name=name, call=call) == found
-
-
-def test_a_quote_may_be_another_character_or_none(tmp_path):
-    text = b"'a\nb'\n\"c\nd\"\n"
-    assert index(tmp_path, text, 99, ",", "'")[1] == [3]
-    assert index(tmp_path, text, 99, ",", "")[1] == [4]
-    text = b"a;'b\nc'\n"
-    assert index(tmp_path, text, 99, ";", "'")[1] == [1]
-    assert index(tmp_path, text, 99, ",", "'")[1] == [2]
+    ):
+        assert index(tmp_path, text, 4, name=name, call=call) == found
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])

@@ -23,7 +23,7 @@ from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
 from lodestar.hugectr.raw_writer import RawWriter
-from lodestar.paddle import InMemoryDataset, MultiSlotGenerator
+from lodestar.paddle import MultiSlotGenerator
 from lodestar.paddle.instant_dataset import InstantDataset
 from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
@@ -76,14 +76,6 @@ def opener(make):
     return read
 
 
-def samples(make, **options):
-    def read(path):
-        dataset = make(path, SPEC, 2, prefetch=0, **options)
-        return sum(len(features["I"]) for features, _ in dataset)
-
-    return read
-
-
 def tfrecords(path):
     source = ExampleSource(str(path))
     for group in range(len(source.row_groups)):
@@ -94,7 +86,8 @@ def tfrecords(path):
 def csv_rows(path):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        count = samples(open_dataset)(path)
+        dataset = open_dataset(path, SPEC, 2, prefetch=0)
+        count = sum(len(features["I"]) for features, _ in dataset)
     # A file that may be truncated causes a warning, and an error of `validate`.
     return None if any("cut short" in str(w.message) for w in caught) else count
 
@@ -103,6 +96,7 @@ def generated(path):
     return Lines(schema=SPEC).write(path, path.parent / "out.txt")
 
 
+NORM = opener(lambda p: NormDataset(p, SPEC, 2))
 # For each format: its writer, a function that counts its samples, and whether a
 # file that ends at a sample boundary cannot be told from a complete one.
 READERS = {
@@ -113,19 +107,23 @@ READERS = {
     ),
     "instant": (
         lambda p: write(p, InstantWriter),
-        samples(InstantDataset),
+        opener(lambda p: InstantDataset(p, SPEC, 2)),
         True,
     ),
-    "norm": (lambda p: write(p, NormWriter), samples(NormDataset), False),
+    "norm": (lambda p: write(p, NormWriter), NORM, False),
     "norm without checksums": (
         lambda p: write(p, NormWriter, check="none"),
-        samples(NormDataset),
+        NORM,
         False,
     ),
-    "raw": (lambda p: write(p, RawWriter), samples(RawDataset), True),
+    "raw": (
+        lambda p: write(p, RawWriter),
+        opener(lambda p: RawDataset(p, SPEC, 2)),
+        True,
+    ),
     "raw of a known size": (
         lambda p: write(p, RawWriter),
-        samples(RawDataset, num_samples=ROWS),
+        opener(lambda p: RawDataset(p, SPEC, 2, num_samples=ROWS)),
         False,
     ),
     "tfrecord": (lambda p: write(p, ExampleWriter), tfrecords, True),
@@ -171,7 +169,6 @@ def test_a_file_that_is_cut_at_any_byte(tmp_path, name):
         ("multislot", 0),
         ("multislot", 9),
         ("norm", 0),
-        ("tfrecord", 0),
         ("csv", 0),
         ("generator", 0),
     ],
@@ -419,12 +416,3 @@ def test_reading_resumes_before_a_file_that_has_changed(tmp_path):
     again = opened()
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert sum(1 for _ in again) == 4
-
-
-def test_no_samples_of_a_truncated_file_are_loaded(tmp_path):
-    data = write(tmp_path / "a", MultiSlotWriter).read_bytes()
-    memory = InMemoryDataset(SPEC, 2)
-    (tmp_path / "a.gz").write_bytes(gzip.compress(data)[:-3])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="was truncated"):
-        memory.load(tmp_path / "a.gz")
-    assert memory.num_samples == 0

@@ -1,7 +1,5 @@
 """NormWriter: exact bytes, checks, and no partial files."""
 
-import gzip
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -51,7 +49,8 @@ def written(tmp_path, spec, columns, **options):
 
 @pytest.mark.parametrize("check", ["none", "sum"])
 def test_worked_example(tmp_path, check):
-    with NormWriter(tmp_path / "file", SPEC, check=check) as writer:
+    options = {} if check == "sum" else {"check": check}  # the default
+    with NormWriter(tmp_path / "file", SPEC, **options) as writer:
         writer.write(SAMPLE)
         writer.write({"y": 0, "d": [3.0, 0.25], "a": [8]})
         assert writer.num_samples == 2
@@ -69,11 +68,6 @@ def test_worked_example_of_int64_keys(tmp_path):
         "0000803f 01000000 0700000000000000 02000000 2c01000000000000"
     ) + bytes([0xFF] * 8)
     assert len(data) == 64 + 36
-
-
-def test_sum_and_uint32_are_the_defaults(tmp_path):
-    columns = {"y": [1], "d": [[0.5, -2.0]], "a": ([7], [0, 1])}
-    assert read_norm(written(tmp_path, SPEC, columns)).check == "sum"
 
 
 def random_columns(rng, rows, top):
@@ -94,9 +88,15 @@ def random_columns(rng, rows, top):
     }
 
 
-@pytest.mark.parametrize("rows", [1, 7, 9000])  # 9000 is more than two blocks
-@pytest.mark.parametrize("check", ["none", "sum"])
-@pytest.mark.parametrize("key_type", ["uint32", "int64"])
+@pytest.mark.parametrize(
+    "key_type, check, rows",
+    [
+        ("uint32", "none", 7),
+        ("uint32", "sum", 5000),  # more than a block
+        ("int64", "none", 5000),
+        ("int64", "sum", 1),
+    ],
+)
 def test_a_batch_equals_the_reference(tmp_path, rng, key_type, check, rows):
     columns = random_columns(
         rng, rows, 2**32 if key_type == "uint32" else 2**62
@@ -148,25 +148,12 @@ def test_a_batch_equals_its_samples(tmp_path, rng):
     ],
     ids=["labels", "dense", "keys", "no_keys"],
 )
-@pytest.mark.parametrize("key_type", ["uint32", "int64"])
-@pytest.mark.parametrize("check", ["none", "sum"])
+@pytest.mark.parametrize(
+    "key_type, check", [("uint32", "sum"), ("int64", "none")]
+)
 def test_records_of_one_part(tmp_path, spec, columns, want, key_type, check):
     data = written(tmp_path, spec, columns, key_type=key_type, check=check)
     assert read_norm(data, key_type).samples == want
-
-
-@pytest.mark.parametrize("check", ["none", "sum"])
-@pytest.mark.parametrize("name", ["file", "file.gz"])
-def test_any_scheme_and_gzip(check, name):
-    path = f"ram://norm_writer_test/{check}/{name}"
-    with NormWriter(path, SPEC, check=check) as writer:
-        writer.write(SAMPLE)
-        writer.write({"y": 0, "d": [3.0, 0.25], "a": [8]})
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
-    if name.endswith(".gz"):
-        data = gzip.decompress(data)
-    assert data == BYTES[check]
 
 
 def test_the_ends_of_the_key_types(tmp_path):
@@ -231,19 +218,6 @@ def test_a_record_too_long_is_named(tmp_path, monkeypatch):
         ):
             writer.write({**SAMPLE, "a": [7, 8]})
         assert writer.num_samples == 2
-
-
-def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
-    (tmp_path / "file").write_text("older")
-    with pytest.raises(KeyboardInterrupt):
-        with NormWriter(tmp_path / "file", SPEC) as writer:
-            writer.write(SAMPLE)
-            raise KeyboardInterrupt
-    with pytest.raises(ValueError, match="file: no samples were written"):
-        with NormWriter(tmp_path / "file", SPEC):
-            pass
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (tmp_path / "file").read_text() == "older"
 
 
 @pytest.mark.parametrize(

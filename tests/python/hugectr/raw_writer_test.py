@@ -1,7 +1,5 @@
 """RawWriter: exact bytes in every layout, and errors."""
 
-import gzip
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -65,11 +63,11 @@ def test_worked_example_of_multi_hot(tmp_path):
 
 
 @pytest.mark.parametrize("layout, key_type", LAYOUTS)
-@pytest.mark.parametrize("rows", [1, 2500])
 def test_a_batch_equals_the_reference(
-    tmp_path, rng, monkeypatch, layout, key_type, rows
+    tmp_path, rng, monkeypatch, layout, key_type
 ):
-    monkeypatch.setattr(raw_writer, "_BLOCK_WORDS", 1000 * 20)
+    rows = 250
+    monkeypatch.setattr(raw_writer, "_BLOCK_WORDS", 100 * 20)
     spec = Schema(  # not in the order of a record
         [
             Column.sparse("a"),
@@ -140,15 +138,6 @@ def test_logarithms_round_trip_within_rounding(tmp_path, rng):
     back = np.frombuffer(data, "<i4")
     again = np.log(back.astype(np.float32) + np.float32(1))
     np.testing.assert_array_max_ulp(again, logs, 2)
-
-
-def test_any_scheme_and_gzip():
-    path = "ram://raw_writer_test/file.gz"
-    with RawWriter(path, [Column.label("y"), Column.sparse("a")]) as writer:
-        writer.write({"y": 1, "a": 7})
-    with tf.io.gfile.GFile(path, "rb") as file:
-        data = gzip.decompress(file.read())
-    assert data == bytes.fromhex("0000803f 07000000")
 
 
 @pytest.mark.parametrize(
@@ -273,12 +262,3 @@ def test_options_that_do_not_fit(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         RawWriter(tmp_path / "file", spec, **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_slots_that_no_file_can_hold(tmp_path):
-    with pytest.raises(ValueError, match="slot 'w' must have keys, got floats"):
-        RawWriter(tmp_path / "file", [Column.sparse("w", dtype="float")])
-    with pytest.raises(
-        ValueError, match=r"slot 'd' must have a fixed .* shape \[-1\]"
-    ):
-        RawWriter(tmp_path / "file", [Column.dense("d", (-1,))])

@@ -151,10 +151,6 @@ def test_random_samples_of_many_files(tmp_path):
         files.append(tmp_path / f"part-{part}")
         samples += own
 
-    def number_of(x):
-        return [float(m[0, 0]) for m in x["m"].numpy()]
-
-    wanted = [float(sample["m"][0, 0]) for sample in samples]
     at = 0
     for x, y in read(files, slots, 128, num_parallel_files=3):
         for i in range(len(y)):
@@ -169,25 +165,6 @@ def test_random_samples_of_many_files(tmp_path):
             np.testing.assert_array_equal(x["m"][i], sample["m"])
             at += 1
     assert at == 1500
-
-    shuffled = read(files, slots, 128, shuffle=300, seed=1)
-    found = [v for x, _ in shuffled for v in number_of(x)]
-    assert found != wanted and sorted(found) == sorted(wanted)
-    parts = [
-        v
-        for shard in range(5)
-        for x, _ in read(files, slots, 128, shard=(5, shard))
-        for v in number_of(x)
-    ]
-    assert sorted(parts) == sorted(wanted)
-
-    iterator = iter(read(files, slots, 100))
-    for _ in range(4):
-        next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "saved")
-    resumed = iter(read(files, slots, 100))
-    tf.train.Checkpoint(iterator=resumed).restore(saved)
-    assert number_of(next(resumed)[0]) == wanted[400:500]
 
 
 def test_matrices_and_large_counts(tmp_path):
@@ -214,18 +191,6 @@ def test_empty_lists_are_refused(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize("cut", [1, 2, 9, 19, 26, len(WANTED) - 1])
-def test_a_truncated_file(tmp_path, cut):
-    path = tmp_path / "part-0"
-    path.write_bytes(WANTED[:cut])
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=r"part-0: record [012] at byte \d+: slot '.*' at its byte \d+: "
-        r"found \d+ bytes, expected \d+: the file is truncated",
-    ):
-        list(read(path))
-
-
 def packed(format, *values):
     return struct.pack("<" + format, *values)
 
@@ -233,20 +198,12 @@ def packed(format, *values):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "part-0: the file has no records"),
         (
             packed("HQQ", 1, 2, 1),
             "part-0: record 0 at byte 0: slot 'click' at its byte 0: count is 1, "
             "expected 2, including a batch size; check the slots",
         ),
-        (
-            WANTED + packed("HQQQ", 3, 2, 1, 1),
-            f"record 3 at byte {len(WANTED)}: slot 'click' .* count is 3, exp",
-        ),
-        (
-            packed("HQQHQ", 2, 2, 1, 0, 7),
-            "slot 'item' at its byte 18: count is 0, expected 1 or more",
-        ),
+        (WANTED[:26], "slot 'item' at its byte 18: .*: the file is truncated"),
         (
             sample_bytes(1, 2, [7], [1, 2], 3, [4]),
             "slot 'click' at its byte 0: value 1 of 1 is 2, expected 0 or 1",
@@ -260,23 +217,7 @@ def test_files_that_do_not_fit(tmp_path, data, message):
         list(read(path))
 
 
-def test_bad_records_are_skipped(tmp_path):
-    path = tmp_path / "part-0"
-    bad_click = sample_bytes(1, 2, [7], [1, 2], 3, [4])
-    path.write_bytes(bad_click + WANTED + bad_click + WANTED + b"\1")
-    skipped = lodestar.data.SkippedRecords()
-    found = items(read(path, on_error="skip", skipped=skipped))
-    assert found == 2 * ITEMS
-    assert skipped.count == 3
-    assert "record 0 at byte 0" in skipped.messages[0]
-    # Nothing after a wrong count is read.
-    path.write_bytes(WANTED + packed("HQQ", 1, 2, 1) + WANTED)
-    assert items(read(path, on_error="skip")) == ITEMS
-
-
 def test_errors(tmp_path):
-    with pytest.raises((OSError, tf.errors.NotFoundError), match="missing"):
-        list(read(tmp_path / "missing"))
     with pytest.raises(TypeError, match="no argument `nothing`"):
         read(tmp_path / "a", nothing=1)
     (tmp_path / "a").write_bytes(WANTED)

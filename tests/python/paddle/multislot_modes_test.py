@@ -69,7 +69,8 @@ def test_a_bad_line_fails_its_complete_file_first(files):
         MultiSlotDataset(files, SPEC, 10, mode="in_memory")
 
 
-def test_a_bad_line_of_a_complete_file_may_be_skipped(files):
+@pytest.mark.parametrize("mode", ["file_instant", "in_memory"])
+def test_a_bad_line_of_a_complete_file_may_be_skipped(files, mode):
     with open(files[1], "a") as file:
         file.write("1 x 1 0\n")
     skipped = SkippedRecords()
@@ -77,7 +78,7 @@ def test_a_bad_line_of_a_complete_file_may_be_skipped(files):
         files,
         SPEC,
         10,
-        mode="file_instant",
+        mode=mode,
         on_error="skip",
         skipped=skipped,
     )
@@ -210,9 +211,7 @@ def test_a_window_with_strings_is_saved(tmp_path):
     "line, message",
     [
         ("", "field 'ins_id' at byte 1: count is '', expected 1"),
-        ("2 a b 1 7", "field 'ins_id' at byte 1: count is '2', expected 1"),
         ("1 ", "field 'ins_id' at byte 3: the line ends before"),
-        ("1 a 1", "field 'logkey' at byte 6: the line ends before"),
         (f"1 a 1 {'0' * 31} 1 7", "field 'logkey' at byte 7: .* of 31 char"),
         (
             f"1 a 1 {'0' * 20}g{'0' * 11} 1 7",

@@ -1,7 +1,5 @@
 """MultiSlotWriter: exact text, checks, and no partial files."""
 
-import gzip
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,24 +34,14 @@ def test_the_format_word_for_word(tmp_path):
     with MultiSlotWriter(path, SPEC) as writer:
         writer.write(SAMPLE)
         writer.write({"click": False, "I": np.float32([0.1, 1e20]), "day": [0]})
-        assert writer.num_samples == 2
+        writer.write({**SAMPLE, "I": [np.inf, np.nan]})
+        assert writer.num_samples == 3
     assert path.read_text() == (
         "1 1 2 0.1 3 3 7 18446744073709551615 18446744073709551614 1 6 1 0.25\n"
         "1 0 2 0.1 100000002004087734272 0 1 0 0\n"
+        "1 1 2 inf nan 3 7 18446744073709551615 18446744073709551614 1 6 1 0.25\n"
     )
     assert names(tmp_path) == ["file"]
-
-
-def test_worked_examples_of_the_format(tmp_path):
-    path = tmp_path / "file"
-    spec = Schema([Column.sparse("words"), Column.label("label")])
-    with MultiSlotWriter(path, spec) as writer:
-        writer.write({"words": [1926, 8, 17], "label": [1]})
-    assert path.read_text() == "3 1926 8 17 1 1\n"
-    spec = Schema([Column.dense("d", (2,)), Column.label("label")])
-    with MultiSlotWriter(path, spec) as writer:
-        writer.write({"d": [0.5, 2.0], "label": 1})
-    assert path.read_text() == "2 0.5 2 1 1\n"
 
 
 def test_a_batch_equals_its_samples(tmp_path, rng):
@@ -83,39 +71,6 @@ def test_a_batch_equals_its_samples(tmp_path, rng):
             )
     batch = (tmp_path / "batch").read_text().splitlines()
     assert batch[::50] == (tmp_path / "samples").read_text().splitlines()
-
-
-def test_gzip_by_suffix_and_equal_bytes(tmp_path):
-    for name in ("a.gz", "b.gz"):
-        with MultiSlotWriter(tmp_path / name, SPEC) as writer:
-            writer.write(SAMPLE)
-    assert gzip.decompress((tmp_path / "a.gz").read_bytes()).startswith(
-        b"1 1 2"
-    )
-    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
-
-
-def test_an_error_leaves_nothing_and_keeps_the_older_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("older")
-    with pytest.raises(KeyboardInterrupt):
-        with MultiSlotWriter(path, SPEC) as writer:
-            writer.write(SAMPLE)
-            raise KeyboardInterrupt
-    assert path.read_text() == "older"
-    assert names(tmp_path) == ["file"]
-
-
-def test_no_samples_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="file: no samples were written"):
-        with MultiSlotWriter(tmp_path / "file", SPEC):
-            pass
-    assert names(tmp_path) == []
-
-
-def test_an_unwritable_place_is_named(tmp_path):
-    with pytest.raises(tf.errors.OpError, match="nowhere/file"):
-        MultiSlotWriter(tmp_path / "nowhere" / "file", SPEC)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +110,6 @@ def test_bad_values_name_sample_and_slot(tmp_path, change, message):
     assert names(tmp_path) == []
 
 
-def test_a_missing_slot_is_named(tmp_path):
-    with pytest.raises(ValueError, match="sample 1: slot 'I' is missing"):
-        with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
-            writer.write({"click": 1, "day": 1})
-
-
 def test_a_bad_row_is_named_and_its_batch_is_not_written(tmp_path):
     with MultiSlotWriter(tmp_path / "file", SPEC) as writer:
         writer.write(SAMPLE)
@@ -195,10 +144,3 @@ def test_an_empty_batch_writes_nothing(tmp_path):
             {"click": [], "I": np.zeros((0, 2)), "day": np.zeros(0, np.int64)}
         )
         assert writer.num_samples == 1
-
-
-def test_infinity_and_nan_are_floats(tmp_path):
-    path = tmp_path / "file"
-    with MultiSlotWriter(path, SPEC) as writer:
-        writer.write({**SAMPLE, "I": [np.inf, np.nan]})
-    assert path.read_text().startswith("1 1 2 inf nan 3")

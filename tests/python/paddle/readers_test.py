@@ -159,17 +159,6 @@ def test_elements_without_label_and_lod_tensors():
     assert second["x"].tolist() == [[3]] and second["y"] == b"b"
 
 
-def test_an_empty_dataset(path):
-    dataset = MultiSlotDataset(path, SPEC, 8, drop_remainder=True)
-    assert list(reader(dataset, batches=True)()) == []
-    assert list(reader(dataset)()) == []
-
-
-def test_a_dataset_is_wanted():
-    with pytest.raises(TypeError, match="must be a tf.data.Dataset, got list"):
-        reader([1])
-
-
 @pytest.mark.parametrize(
     "element, message",
     [
@@ -183,10 +172,13 @@ def test_a_dataset_is_wanted():
         (tf.ragged.constant([[[1]]]), "of one level, got RaggedTensor"),
     ],
 )
-def test_empty_readers(element, message):
+def test_elements_that_have_no_samples(element, message):
     dataset = tf.data.Dataset.from_tensors(element)
     with pytest.raises(ValueError, match=message):
         list(reader(dataset)())
+    assert list(reader(dataset.take(0))()) == []
+    with pytest.raises(TypeError, match="must be a tf.data.Dataset, got dict"):
+        reader({})
 
 
 def test_the_csr_of_a_batch(path):

@@ -3,7 +3,8 @@
 #include <array>
 #include <cstring>
 
-#if defined(__x86_64__)
+// The x86-64 baseline has SSE4.2.
+#if defined(__SSE4_2__)
 #include <nmmintrin.h>
 #elif defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
@@ -68,21 +69,16 @@ constexpr ByteTables kByteTables = MakeByteTables();
 
 // CRC instructions of the target: By8 and By1 extend a checksum by 8 bytes and
 // by 1 byte.
-#if defined(__x86_64__)
-#define LODESTAR_TARGET_CRC32C __attribute__((target("sse4.2")))
-inline bool HasCrc32c() {
-  static const bool has = __builtin_cpu_supports("sse4.2");
-  return has;
-}
-LODESTAR_TARGET_CRC32C inline uint32_t By8(uint32_t crc, uint64_t word) {
+#if defined(__SSE4_2__)
+#define LODESTAR_HAS_CRC32C
+inline uint32_t By8(uint32_t crc, uint64_t word) {
   return static_cast<uint32_t>(_mm_crc32_u64(crc, word));
 }
-LODESTAR_TARGET_CRC32C inline uint32_t By1(uint32_t crc, char byte) {
+inline uint32_t By1(uint32_t crc, char byte) {
   return _mm_crc32_u8(crc, static_cast<uint8_t>(byte));
 }
 #elif defined(__ARM_FEATURE_CRC32)
-#define LODESTAR_TARGET_CRC32C
-inline bool HasCrc32c() { return true; }
+#define LODESTAR_HAS_CRC32C
 inline uint32_t By8(uint32_t crc, uint64_t word) {
   return __crc32cd(crc, word);
 }
@@ -91,7 +87,7 @@ inline uint32_t By1(uint32_t crc, char byte) {
 }
 #endif
 
-#ifdef LODESTAR_TARGET_CRC32C
+#ifdef LODESTAR_HAS_CRC32C
 // The instruction has a latency of three cycles and a throughput of one, so
 // three parts of `kPart` bytes are processed in parallel and then joined.
 constexpr int64_t kPart = 4096;
@@ -117,8 +113,7 @@ uint32_t PastPart(uint32_t crc) {
          tables[2][(crc >> 16) & 255] ^ tables[3][crc >> 24];
 }
 
-LODESTAR_TARGET_CRC32C uint32_t ByInstructions(const char* data, int64_t bytes,
-                                               uint32_t crc) {
+uint32_t ByInstructions(const char* data, int64_t bytes, uint32_t crc) {
   for (; bytes >= 3 * kPart; data += 3 * kPart, bytes -= 3 * kPart) {
     uint32_t second = 0;
     uint32_t third = 0;
@@ -153,12 +148,11 @@ uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t crc) {
 }
 
 uint32_t Crc32c(const void* data, int64_t bytes, uint32_t crc) {
-#ifdef LODESTAR_TARGET_CRC32C
-  if (HasCrc32c()) {
-    return ~ByInstructions(static_cast<const char*>(data), bytes, ~crc);
-  }
-#endif
+#ifdef LODESTAR_HAS_CRC32C
+  return ~ByInstructions(static_cast<const char*>(data), bytes, ~crc);
+#else
   return PortableCrc32c(data, bytes, crc);
+#endif
 }
 
 uint32_t JoinCrc32c(uint32_t first, uint32_t second, int64_t second_bytes) {

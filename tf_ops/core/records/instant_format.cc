@@ -14,66 +14,54 @@ constexpr int64_t kBatchSizeBytes = 8;
 
 // The position of a slot's values in a sample.
 struct SlotPlace {
-  enum class State { kFound, kBadCount, kTruncated };
-
-  State state;
   const char* values = nullptr;
-  int64_t count = 0;          // values and batch sizes
-  int64_t num_values = 0;     // valid if the count is
-  const char* end = nullptr;  // of the slot, valid if it is found
-  int64_t wanted_bytes = 0;   // if it is truncated
+  int64_t num_values = 0;
+  const char* end = nullptr;  // of the slot
+  bool is_truncated = false;  // more bytes are needed
 };
-
-// Finds the values of the slot at `p`. Does not read beyond `end`.
-SlotPlace FindSlot(const ColumnSpec& spec, bool has_batch_size, const char* p,
-                   const char* end) {
-  SlotPlace place;
-  place.wanted_bytes = kCountBytes;
-  if (end - p < kCountBytes) {
-    place.state = SlotPlace::State::kTruncated;
-    return place;
-  }
-  uint16_t count;
-  std::memcpy(&count, p, sizeof(count));
-  place.count = count;
-  place.num_values = count - (has_batch_size ? 1 : 0);
-  if (place.num_values < 1 ||
-      (spec.size >= 0 && place.num_values != spec.size)) {
-    place.state = SlotPlace::State::kBadCount;
-    return place;
-  }
-  const int64_t before = kCountBytes + (has_batch_size ? kBatchSizeBytes : 0);
-  const int64_t value_bytes = spec.is_float ? sizeof(float) : sizeof(int64_t);
-  place.wanted_bytes = before + place.num_values * value_bytes;
-  if (end - p < place.wanted_bytes) {
-    place.state = SlotPlace::State::kTruncated;
-    return place;
-  }
-  place.state = SlotPlace::State::kFound;
-  place.values = p + before;
-  place.end = p + place.wanted_bytes;
-  return place;
-}
 
 std::string Where(const ColumnSpec& spec, int64_t byte) {
   return StrCat("slot '", spec.name, "' at its byte ", byte, ": ");
 }
 
-// Returns the error of a slot that was not found, at `p` of [begin, end).
-Status NotFound(const ColumnSpec& spec, bool has_batch_size,
-                const SlotPlace& place, const char* begin, const char* p,
-                const char* end) {
-  const std::string where = Where(spec, p - begin);
-  if (place.state == SlotPlace::State::kTruncated) {
-    return InvalidArgument(where, "found ", end - p, " bytes, expected ",
-                           place.wanted_bytes, ": the file is truncated");
+// Finds the values of the slot at `p` of the record that begins at `record`.
+// Does not read beyond `end`. Returns false, after setting *why unless it is
+// null, if the count is wrong or the record is truncated.
+bool FindSlot(const ColumnSpec& spec, bool has_batch_size, const char* record,
+              const char* p, const char* end, SlotPlace* place, Status* why) {
+  const auto is_whole = [&](int64_t bytes) {
+    place->is_truncated = end - p < bytes;
+    if (place->is_truncated && why != nullptr) {
+      *why = InvalidArgument(Where(spec, p - record), "found ", end - p,
+                             " bytes, expected ", bytes,
+                             ": the file is truncated");
+    }
+    return !place->is_truncated;
+  };
+  if (!is_whole(kCountBytes)) return false;
+  uint16_t count;  // of values and batch sizes
+  std::memcpy(&count, p, sizeof(count));
+  place->num_values = count - (has_batch_size ? 1 : 0);
+  if (place->num_values < 1 ||
+      (spec.size >= 0 && place->num_values != spec.size)) {
+    if (why != nullptr) {
+      const std::string wanted =
+          spec.size < 0
+              ? StrCat("1 or more")
+              : StrCat(spec.size + (has_batch_size ? 1 : 0),
+                       has_batch_size ? ", including a batch size" : "");
+      *why = InvalidArgument(Where(spec, p - record), "count is ", count,
+                             ", expected ", wanted,
+                             "; check the slots and their order");
+    }
+    return false;
   }
-  const std::string wanted =
-      spec.size < 0 ? StrCat("1 or more")
-                    : StrCat(spec.size + (has_batch_size ? 1 : 0),
-                             has_batch_size ? ", including a batch size" : "");
-  return InvalidArgument(where, "count is ", place.count, ", expected ", wanted,
-                         "; check the slots and their order");
+  const int64_t before = kCountBytes + (has_batch_size ? kBatchSizeBytes : 0);
+  const int64_t value_bytes = spec.is_float ? sizeof(float) : sizeof(int64_t);
+  const int64_t bytes = before + place->num_values * value_bytes;
+  place->values = p + before;
+  place->end = p + bytes;
+  return is_whole(bytes);
 }
 
 // Appends `count` values. Returns the index of the first one that is not below
@@ -136,10 +124,12 @@ class InstantCutter : public RecordCutter {
   // the buffer.
   const char* NextRecord(const char* p, const char* end, bool at_end,
                          bool* is_bad) const {
+    SlotPlace place;
+    const char* const record = p;
     for (size_t c = 0; c < specs_.size(); ++c) {
-      const SlotPlace place = FindSlot(specs_[c], batch_sizes_[c], p, end);
-      if (place.state != SlotPlace::State::kFound) {
-        *is_bad = at_end || place.state == SlotPlace::State::kBadCount;
+      if (!FindSlot(specs_[c], batch_sizes_[c], record, p, end, &place,
+                    /*why=*/nullptr)) {
+        *is_bad = at_end || !place.is_truncated;
         return nullptr;
       }
       p = place.end;
@@ -169,32 +159,26 @@ std::unique_ptr<RecordCutter> InstantFormat::NewCutter() const {
 Status InstantFormat::Parse(int64_t /*variant*/, const char* begin,
                             const char* end, SlotRows* rows,
                             BadRecord* bad) const {
-  SlotColumn unused;
   std::vector<int64_t> lengths;
   const int64_t num_slots = static_cast<int64_t>(specs().size());
   int64_t number = 0;
   for (const char* record = begin; record < end; ++number) {
     const char* p = record;
     Status status;
+    SlotPlace place;
     bool is_found = true;
     lengths.clear();
     for (int64_t c = 0; c < num_slots && is_found; ++c) {
       const ColumnSpec& spec = specs()[c];
-      const SlotPlace place = FindSlot(spec, batch_sizes_[c], p, end);
-      is_found = place.state == SlotPlace::State::kFound;
-      if (!is_found) {
-        status = NotFound(spec, batch_sizes_[c], place, record, p, end);
-        break;
-      }
-      SlotColumn* const to = spec.used ? rows->mutable_column(c) : &unused;
+      is_found =
+          FindSlot(spec, batch_sizes_[c], record, p, end, &place, &status);
+      if (!is_found) break;
+      SlotColumn* const to = rows->mutable_column(c);
       const int64_t wrong =
           spec.is_float
               ? Append(place.values, place.num_values, spec.limit, &to->floats)
               : Append(place.values, place.num_values, spec.limit, &to->ints);
-      if (!spec.used) {
-        unused.ints.clear();
-        unused.floats.clear();
-      } else if (spec.size < 0) {
+      if (spec.used && spec.size < 0) {
         to->row_splits.push_back(to->row_splits.back() + place.num_values);
       }
       if (wrong >= 0 && status.ok()) {

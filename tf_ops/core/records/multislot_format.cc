@@ -280,11 +280,9 @@ Status MultiSlotFormat::ParseFields(const char* begin, const char** position,
 }
 
 // Parses the line [begin, end), with a newline at `end`. Bytes up to `limit`
-// are readable. `unused` and `lengths` are scratch space, reused to avoid
-// allocations.
+// are readable. `lengths` is scratch space, reused to avoid allocations.
 Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
                                   const char* limit, bool wants_message,
-                                  SlotColumn* unused,
                                   std::vector<int64_t>* lengths,
                                   SlotRows* rows) const {
   const Line line = {begin, end, limit, wants_message};
@@ -296,14 +294,11 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
   lengths->assign(checks_lengths_ ? first_slot_ : 0, 0);
   for (int64_t c = first_slot_; c < num_slots && status.ok(); ++c) {
     const ColumnSpec& spec = specs()[c];
-    SlotColumn* column = spec.used ? rows->mutable_column(c) : unused;
+    SlotColumn* column = rows->mutable_column(c);
     uint64_t count = 0;
     p = ParseSlot(spec, line, p, column, &count, &status);
     if (p == nullptr) break;  // an error
-    if (!spec.used) {
-      unused->ints.clear();
-      unused->floats.clear();
-    } else if (spec.size < 0) {
+    if (spec.used && spec.size < 0) {
       column->row_splits.push_back(column->row_splits.back() +
                                    static_cast<int64_t>(count));
     }
@@ -336,7 +331,6 @@ Status MultiSlotFormat::ParseLine(const char* begin, const char* end,
 Status MultiSlotFormat::Parse(int64_t /*variant*/, const char* begin,
                               const char* end, SlotRows* rows,
                               BadRecord* bad) const {
-  SlotColumn unused;
   std::vector<int64_t> lengths;
   int64_t number = 0;
   for (const char* line = begin; line < end; ++number) {
@@ -346,13 +340,13 @@ Status MultiSlotFormat::Parse(int64_t /*variant*/, const char* begin,
     if (newline != nullptr) {
       const char* const line_end = static_cast<const char*>(newline);
       next = line_end + 1;
-      status = ParseLine(line, line_end, end, bad->wants_message, &unused,
-                         &lengths, rows);
+      status =
+          ParseLine(line, line_end, end, bad->wants_message, &lengths, rows);
     } else {
       const std::string whole = std::string(line, end) + '\n';
       const char* const whole_end = whole.data() + whole.size();
-      status = ParseLine(whole.data(), whole_end - 1, whole_end, true, &unused,
-                         &lengths, rows);
+      status = ParseLine(whole.data(), whole_end - 1, whole_end, true, &lengths,
+                         rows);
       if (status.ok()) {
         rows->TruncateTo(rows->num_rows() - 1);
         status = InvalidArgument(

@@ -58,8 +58,8 @@ class MultiSlotFormat : public RecordFormat {
 
  private:
   Status ParseLine(const char* begin, const char* end, const char* limit,
-                   bool wants_message, SlotColumn* unused,
-                   std::vector<int64_t>* lengths, SlotRows* rows) const;
+                   bool wants_message, std::vector<int64_t>* lengths,
+                   SlotRows* rows) const;
 
   // Appends the fields at *position and moves *position past them.
   Status ParseFields(const char* begin, const char** position, const char* end,

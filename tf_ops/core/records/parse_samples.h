@@ -21,7 +21,8 @@ struct SampleFrame {
 
 // Implements RecordFormat::Parse(). `find(p, end, &frame)` finds the record at
 // p. It returns false if the record is bad, after setting frame.next if that is
-// known; then `explain(p, end)` returns the error.
+// known; then `explain(p, end)` returns the error, or if that is OK the sample
+// [p, end) is bad.
 template <typename Find, typename Explain>
 Status ParseSamples(const SampleFields& fields, const char* begin,
                     const char* end, const Find& find, const Explain& explain,
@@ -48,16 +49,24 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
       ends[count] = frame.end;
       records[++count] = frame.next;
     }
+    Status why;
     if (!fields.ReadSamples(begins, ends, count, &scratch, rows)) {
       int64_t r = 0;
-      while (fields.ReadSamples(begins + r, ends + r, 1, &scratch, rows)) ++r;
+      while (
+          fields.ReadSamples(begins + r, ends + r, 1, &scratch, rows, &why)) {
+        ++r;
+      }
       refuse(number + r, records[r], records[r + 1]);
-      return fields.Explain(begins[r], ends[r]);
+      return why;
     }
     number += count;
     if (!found) {
       refuse(number, records[count], frame.next);
-      return explain(records[count], end);
+      why = explain(records[count], end);
+      if (why.ok()) {
+        fields.ReadSamples(&records[count], &end, 1, &scratch, rows, &why);
+      }
+      return why;
     }
     // Estimates the rest from the first samples.
     if (p == begin && rows->num_rows() == count) {
@@ -68,15 +77,14 @@ Status ParseSamples(const SampleFields& fields, const char* begin,
   return Status();
 }
 
-// As above; fields.Explain() explains a bad record.
+// As above, without `explain`.
 template <typename Find>
 Status ParseSamples(const SampleFields& fields, const char* begin,
                     const char* end, const Find& find, SlotRows* rows,
                     BadRecord* bad) {
   return ParseSamples(
       fields, begin, end, find,
-      [&](const char* p, const char* end) { return fields.Explain(p, end); },
-      rows, bad);
+      [](const char*, const char*) { return Status(); }, rows, bad);
 }
 
 }  // namespace lodestar

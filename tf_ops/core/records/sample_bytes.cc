@@ -13,27 +13,28 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
 
 constexpr char kMagic[8] = {'L', 'O', 'D', 'E', 'S', 'M', 'P', '1'};
 
-// Followed, for each used column, by the ends of its rows if it has any number
-// of values, and by its values.
+// Followed by a checksum of each spec. Then for each used column, the ends of
+// its rows if it has any number of values, and its values.
 struct Header {
   char magic[8];
-  uint32_t crc;    // of all bytes that follow
-  uint32_t slots;  // checksum of the specs
+  uint32_t crc;  // of all bytes that follow
+  uint32_t num_columns;
   int64_t num_rows;
 };
 static_assert(sizeof(Header) == 24);
 
-constexpr int64_t kFirstChecked = offsetof(Header, slots);
+constexpr int64_t kFirstChecked = offsetof(Header, num_columns);
 
-uint32_t ChecksumOf(const std::vector<ColumnSpec>& specs) {
-  uint32_t crc = 0;
+std::vector<uint32_t> ChecksumsOf(const std::vector<ColumnSpec>& specs) {
+  std::vector<uint32_t> checksums;
   for (const ColumnSpec& spec : specs) {
     const std::string text =
         StrCat(spec.name, '\0', spec.is_float, spec.is_text, spec.used, ' ',
-               spec.size, ' ', spec.multiple, ' ', spec.weighs, '\n');
-    crc = Crc32c(text.data(), static_cast<int64_t>(text.size()), crc);
+               spec.size, ' ', spec.multiple, ' ', spec.weighs);
+    checksums.push_back(
+        Crc32c(text.data(), static_cast<int64_t>(text.size()), 0));
   }
-  return crc;
+  return checksums;
 }
 
 template <typename T>
@@ -88,10 +89,12 @@ std::string EncodeSamples(const std::vector<ColumnSpec>& specs,
                           const SlotRows& rows) {
   Header header = {};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.slots = ChecksumOf(specs);
+  header.num_columns = static_cast<uint32_t>(specs.size());
   header.num_rows = rows.num_rows();
+  const std::vector<uint32_t> checksums = ChecksumsOf(specs);
   std::string bytes;
   Put(&header, 1, &bytes);
+  Put(checksums.data(), checksums.size(), &bytes);
   for (size_t c = 0; c < specs.size(); ++c) {
     if (!specs[c].used) continue;
     const SlotColumn& column = rows.columns()[c];
@@ -120,12 +123,21 @@ Status DecodeSamples(const std::vector<ColumnSpec>& specs, const char* data,
   if (Crc32c(data + kFirstChecked, size - kFirstChecked) != header.crc) {
     return DataLoss("the checksum of the samples differs");
   }
-  if (header.slots != ChecksumOf(specs)) {
-    return InvalidArgument("the samples have other slots");
+  const std::vector<uint32_t> wanted = ChecksumsOf(specs);
+  if (header.num_columns != wanted.size()) {
+    return InvalidArgument("the samples have other slots: found ",
+                           header.num_columns, " slots, expected ",
+                           wanted.size());
+  }
+  ByteReader bytes(data + sizeof(header), size - sizeof(header));
+  std::vector<uint32_t> found;
+  bool fits = bytes.Take(header.num_columns, &found) && header.num_rows >= 0;
+  for (size_t c = 0; c < specs.size() && fits; ++c) {
+    if (found[c] == wanted[c]) continue;
+    return InvalidArgument("the samples have other slots: slot '",
+                           specs[c].name, "' differs");
   }
   *rows = SlotRows(specs);
-  ByteReader bytes(data + sizeof(header), size - sizeof(header));
-  bool fits = header.num_rows >= 0;
   for (size_t c = 0; c < specs.size() && fits; ++c) {
     fits = !specs[c].used || ReadColumn(specs[c], header.num_rows, &bytes,
                                         rows->mutable_column(c));

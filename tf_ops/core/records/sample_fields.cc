@@ -239,20 +239,20 @@ int64_t SampleFields::Size(const char* begin, const char* end) const {
   return size;
 }
 
-bool SampleFields::ReadNumbers(int64_t c, int64_t offset, NumberType type,
-                               const char* const* begins, int64_t count,
-                               SlotColumn* to) const {
+bool SampleFields::ReadNumbers(int64_t c, int64_t offset, int64_t size,
+                               NumberType type, const char* const* begins,
+                               int64_t count, SlotColumn* to) const {
   const ColumnSpec& spec = specs_[c];
-  return spec.is_float ? ReadNumbersOf(type, begins, count, offset, spec.size,
+  return spec.is_float ? ReadNumbersOf(type, begins, count, offset, size,
                                        spec.limit, &to->floats)
-                       : ReadNumbersOf(type, begins, count, offset, spec.size,
+                       : ReadNumbersOf(type, begins, count, offset, size,
                                        spec.limit, &to->ints);
 }
 
 template <typename Key>
 bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
-                            int64_t count, Scratch* scratch,
-                            SlotColumn* to) const {
+                            int64_t count, Scratch* scratch, SlotColumn* to,
+                            Status* why) const {
   constexpr int64_t kBytes = sizeof(Key);
   const int64_t c = keys_[slot];
   const ColumnSpec& spec = specs_[c];
@@ -263,10 +263,12 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
   if (layout_.counted) {
     for (int64_t r = 0; r < count; ++r) {
       const int64_t left = ends[r] - at[r] - kNnzBytes;
-      if (left < 0) return false;
-      nnz[r] = Load<int32_t>(at[r]);
-      if (nnz[r] < 0 || nnz[r] * kBytes > left) return false;
-      if (spec.size >= 0 && nnz[r] != spec.size) return false;
+      nnz[r] = left < 0 ? -1 : Load<int32_t>(at[r]);
+      if (nnz[r] < 0 || nnz[r] * kBytes > left ||
+          (spec.size >= 0 && nnz[r] != spec.size)) {
+        if (why != nullptr) *why = ExplainNnz(spec, nnz[r], left);
+        return false;
+      }
       at[r] += kNnzBytes;
       total += nnz[r];
       all_one &= nnz[r] == 1;
@@ -308,20 +310,47 @@ bool SampleFields::ReadKeys(int64_t slot, const char* const* ends,
       read(at[r]);
       at[r] += kBytes;
     }
-    return good;
+  } else {
+    for (int64_t r = 0; r < count; ++r) {
+      const char* p = at[r];
+      for (int64_t i = 0; i < nnz[r]; ++i, p += kBytes) read(p);
+      at[r] = p;
+    }
   }
-  for (int64_t r = 0; r < count; ++r) {
-    const char* p = at[r];
-    for (int64_t i = 0; i < nnz[r]; ++i, p += kBytes) read(p);
-    at[r] = p;
+  if (!good && why != nullptr) {
+    const char* const keys = at[0] - nnz[0] * kBytes;
+    int64_t i = 0;
+    while (KeyIsGood(Load<Key>(keys + i * kBytes), spec.limit)) ++i;
+    const int64_t key = Load<Key>(keys + i * kBytes);
+    *why =
+        InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ", nnz[0],
+                        " is ", key, ", expected ", WantedByLimit(spec.limit));
   }
   return good;
 }
 
 bool SampleFields::ReadSamples(const char* const* begins,
                                const char* const* ends, int64_t count,
-                               Scratch* scratch, SlotRows* rows) const {
+                               Scratch* scratch, SlotRows* rows,
+                               Status* why) const {
   const int64_t first = rows->num_rows();
+  const bool good = ReadColumns(begins, ends, count, scratch, rows, why);
+  if (good) {
+    rows->AddRows(count);
+  } else {
+    rows->TruncateTo(first);
+  }
+  return good;
+}
+
+bool SampleFields::ReadColumns(const char* const* begins,
+                               const char* const* ends, int64_t count,
+                               Scratch* scratch, SlotRows* rows,
+                               Status* why) const {
+  const auto refuse = [why](const auto&... message) {
+    if (why != nullptr) *why = InvalidArgument(message...);
+    return false;
+  };
   scratch->at.resize(kSamplesAtOnce);
   if (checks_lengths_) {
     scratch->lengths.clear();
@@ -331,161 +360,103 @@ bool SampleFields::ReadSamples(const char* const* begins,
       }
     }
   }
-  const auto column = [&](int64_t c) {
-    if (specs_[c].used) return rows->mutable_column(c);
-    scratch->unused.ints.clear();
-    scratch->unused.floats.clear();
-    return &scratch->unused;
-  };
-
-  const int64_t key_bytes_at = kNumberBytes * (label_dim_ + dense_dim_);
-  bool good = true;
+  const int64_t number_bytes = kNumberBytes * (label_dim_ + dense_dim_);
+  const int64_t needed = layout_.counted ? number_bytes : min_bytes_;
   for (int64_t r = 0; r < count; ++r) {
-    good &= ends[r] - begins[r] >= min_bytes_;
-    scratch->at[r] = begins[r] + key_bytes_at;
+    if (ends[r] - begins[r] < needed) {
+      return refuse("found ", ends[r] - begins[r], " bytes, expected ", needed,
+                    layout_.counted ? " or more" : "",
+                    "; check the slots and that the file is complete");
+    }
+    scratch->at[r] = begins[r] + number_bytes;
   }
   int64_t offset = 0;
-  for (size_t i = 0; i < labels_.size() && good; ++i) {
-    const int64_t c = labels_[i];
-    good = ReadNumbers(c, offset, layout_.label, begins, count, column(c));
-    offset += kNumberBytes * specs_[c].size;
+  for (const auto& [columns, type] : {std::make_pair(&labels_, layout_.label),
+                                      std::make_pair(&dense_, layout_.dense)}) {
+    for (const int64_t c : *columns) {
+      const int64_t size = specs_[c].size;
+      if (!ReadNumbers(c, offset, size, type, begins, count,
+                       rows->mutable_column(c))) {
+        if (why != nullptr) *why = ExplainNumbers(c, type, begins[0] + offset);
+        return false;
+      }
+      offset += kNumberBytes * size;
+    }
   }
-  for (size_t i = 0; i < dense_.size() && good; ++i) {
-    const int64_t c = dense_[i];
-    good = ReadNumbers(c, offset, layout_.dense, begins, count, column(c));
-    offset += kNumberBytes * specs_[c].size;
-  }
-  for (size_t s = 0; s < keys_.size() && good; ++s) {
-    SlotColumn* const to = column(keys_[s]);
+  for (int64_t s = 0; s < num_key_slots(); ++s) {
+    SlotColumn* const to = rows->mutable_column(keys_[s]);
+    bool good = false;
     switch (layout_.key) {
       case KeyType::kUint32:
-        good = ReadKeys<uint32_t>(s, ends, count, scratch, to);
+        good = ReadKeys<uint32_t>(s, ends, count, scratch, to, why);
         break;
       case KeyType::kInt32:
-        good = ReadKeys<int32_t>(s, ends, count, scratch, to);
+        good = ReadKeys<int32_t>(s, ends, count, scratch, to, why);
         break;
       case KeyType::kInt64:
-        good = ReadKeys<int64_t>(s, ends, count, scratch, to);
+        good = ReadKeys<int64_t>(s, ends, count, scratch, to, why);
         break;
     }
+    if (!good) return false;
   }
-  for (int64_t r = 0; r < count && good; ++r) good = scratch->at[r] == ends[r];
-  if (good && checks_lengths_) good = LengthsAreGood(count, *scratch);
-  if (!good) {
-    rows->TruncateTo(first);
-    return false;
-  }
-  rows->AddRows(count);
-  return true;
-}
-
-bool SampleFields::LengthsAreGood(int64_t count, const Scratch& scratch) const {
-  const int64_t num_columns = static_cast<int64_t>(specs_.size());
   for (int64_t r = 0; r < count; ++r) {
-    const auto begin = scratch.lengths.begin() + r * num_columns;
-    if (!CheckLengths(specs_, {begin, begin + num_columns}).ok()) return false;
+    if (scratch->at[r] != ends[r]) {
+      return refuse("its slots take ", scratch->at[r] - begins[r],
+                    " bytes, found ", ends[r] - begins[r],
+                    ": check the key type and the slots");
+    }
+  }
+  const int64_t num_columns = static_cast<int64_t>(specs_.size());
+  for (int64_t r = 0; r < count && checks_lengths_; ++r) {
+    const auto begin = scratch->lengths.begin() + r * num_columns;
+    const Status status = CheckLengths(specs_, {begin, begin + num_columns});
+    if (!status.ok()) return refuse(status.message());
   }
   return true;
 }
 
-Status SampleFields::ExplainNumbers(const std::vector<int64_t>& columns,
-                                    NumberType type,
-                                    const char** position) const {
-  for (const int64_t c : columns) {
-    const ColumnSpec& spec = specs_[c];
-    for (int64_t i = 0; i < spec.size; ++i, *position += kNumberBytes) {
-      SlotColumn one;
-      if (spec.is_float
-              ? ReadNumbersOf(type, position, 1, 0, 1, spec.limit, &one.floats)
-              : ReadNumbersOf(type, position, 1, 0, 1, spec.limit, &one.ints)) {
-        continue;
-      }
-      const int32_t bits = Load<int32_t>(*position);
-      const float value = Load<float>(*position);
-      const std::string found =
-          type != NumberType::kFloat ? StrCat(bits)
-          : IsSubnormal(value)
-              ? StrCat("the int32 ", bits, " in a float's place")
-              : StrCat(value);
-      return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
-                             spec.size, " is ", found, ", expected ",
-                             spec.limit > 0 ? WantedByLimit(spec.limit)
-                             : type == NumberType::kLogOfInt
-                                 ? "0 or more, because it is read as log(x + 1)"
-                             : type == NumberType::kInt
-                                 ? "an integer that float32 holds"
-                                 : "an integer");
-    }
-  }
-  return Status();
+Status SampleFields::ExplainNumbers(int64_t c, NumberType type,
+                                    const char* p) const {
+  const ColumnSpec& spec = specs_[c];
+  SlotColumn one;
+  int64_t i = 0;
+  while (ReadNumbers(c, kNumberBytes * i, 1, type, &p, 1, &one)) ++i;
+  p += kNumberBytes * i;
+  const int32_t bits = Load<int32_t>(p);
+  const float value = Load<float>(p);
+  const std::string found =
+      type != NumberType::kFloat ? StrCat(bits)
+      : IsSubnormal(value) ? StrCat("the int32 ", bits, " in a float's place")
+                           : StrCat(value);
+  return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
+                         spec.size, " is ", found, ", expected ",
+                         spec.limit > 0 ? WantedByLimit(spec.limit)
+                         : type == NumberType::kLogOfInt
+                             ? "0 or more, because it is read as log(x + 1)"
+                         : type == NumberType::kInt
+                             ? "an integer that float32 holds"
+                             : "an integer");
 }
 
-Status SampleFields::ExplainKeys(int64_t slot, const char** position,
-                                 const char* end, int64_t* nnz) const {
-  const ColumnSpec& spec = specs_[keys_[slot]];
-  if (layout_.counted) {
-    if (end - *position < kNnzBytes) {
-      return InvalidArgument(
-          "slot '", spec.name, "': found ", end - *position,
-          " bytes, expected ", kNnzBytes,
-          " for its nnz; check the key type and that the file is complete");
-    }
-    *nnz = Load<int32_t>(*position);
-    *position += kNnzBytes;
-    const int64_t bytes = *nnz * key_bytes_;
-    if (*nnz < 0 || bytes > kMaxBytes) {
-      return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
-                             ", expected 0 to ", kMaxBytes / key_bytes_,
-                             "; check the key type and the slots");
-    }
-    if (bytes > end - *position) {
-      return InvalidArgument(
-          "slot '", spec.name, "': nnz is ", *nnz, ", expected 0 to ",
-          (end - *position) / key_bytes_, " because ", end - *position,
-          " bytes are left; check the key type and that the file is complete");
-    }
-    if (spec.size >= 0 && *nnz != spec.size) {
-      return InvalidArgument("slot '", spec.name, "': nnz is ", *nnz,
-                             ", expected ", spec.size);
-    }
-  } else {
-    *nnz = layout_.nnz[slot];
+Status SampleFields::ExplainNnz(const ColumnSpec& spec, int64_t nnz,
+                                int64_t left) const {
+  if (left < 0) {
+    return InvalidArgument(
+        "slot '", spec.name, "': found ", left + kNnzBytes, " bytes, expected ",
+        kNnzBytes,
+        " for its nnz; check the key type and that the file is complete");
   }
-  for (int64_t i = 0; i < *nnz; ++i, *position += key_bytes_) {
-    const int64_t key =
-        layout_.key == KeyType::kUint32  ? Load<uint32_t>(*position)
-        : layout_.key == KeyType::kInt32 ? Load<int32_t>(*position)
-                                         : Load<int64_t>(*position);
-    if (!KeyIsGood(key, spec.limit)) {
-      return InvalidArgument("slot '", spec.name, "': value ", i + 1, " of ",
-                             *nnz, " is ", key, ", expected ",
-                             WantedByLimit(spec.limit));
-    }
+  const std::string found = StrCat("slot '", spec.name, "': nnz is ", nnz);
+  if (nnz < 0 || nnz * key_bytes_ > kMaxBytes) {
+    return InvalidArgument(found, ", expected 0 to ", kMaxBytes / key_bytes_,
+                           "; check the key type and the slots");
   }
-  return Status();
-}
-
-Status SampleFields::Explain(const char* begin, const char* end) const {
-  const int64_t number_bytes = kNumberBytes * (label_dim_ + dense_dim_);
-  const int64_t wanted = layout_.counted ? number_bytes : min_bytes_;
-  if (end - begin < wanted) {
-    return InvalidArgument("found ", end - begin, " bytes, expected ", wanted,
-                           layout_.counted ? " or more" : "",
-                           "; check the slots and that the file is complete");
+  if (nnz * key_bytes_ > left) {
+    return InvalidArgument(
+        found, ", expected 0 to ", left / key_bytes_, " because ", left,
+        " bytes are left; check the key type and that the file is complete");
   }
-  const char* p = begin;
-  LODESTAR_RETURN_IF_ERROR(ExplainNumbers(labels_, layout_.label, &p));
-  LODESTAR_RETURN_IF_ERROR(ExplainNumbers(dense_, layout_.dense, &p));
-  std::vector<int64_t> lengths;
-  for (const ColumnSpec& spec : specs_) lengths.push_back(spec.size);
-  for (int64_t s = 0; s < num_key_slots(); ++s) {
-    LODESTAR_RETURN_IF_ERROR(ExplainKeys(s, &p, end, &lengths[keys_[s]]));
-  }
-  if (p != end) {
-    return InvalidArgument("its slots take ", p - begin, " bytes, found ",
-                           end - begin, ": check the key type and the slots");
-  }
-  return CheckLengths(specs_, lengths);
+  return InvalidArgument(found, ", expected ", spec.size);
 }
 
 }  // namespace lodestar

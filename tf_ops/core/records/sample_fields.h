@@ -66,7 +66,6 @@ class SampleFields {
 
   // Scratch space of ReadSamples(), reused to avoid allocations.
   struct Scratch {
-    SlotColumn unused;
     std::vector<const char*> at;
     std::vector<int64_t> lengths;  // of each sample, by column
   };
@@ -94,28 +93,30 @@ class SampleFields {
   int64_t Size(const char* begin, const char* end) const;
 
   // Appends `count` samples; sample r is [begins[r], ends[r]). Returns false,
-  // without adding samples, if one of them is bad. Does not read beyond the
-  // samples. Requires: count <= kSamplesAtOnce.
+  // without adding samples, if one of them is bad, and sets *why to the error
+  // (kInvalidArgument) unless it is null. Does not read beyond the samples.
+  // Requires: count <= kSamplesAtOnce; count is 1 if `why` is not null.
   bool ReadSamples(const char* const* begins, const char* const* ends,
-                   int64_t count, Scratch* scratch, SlotRows* rows) const;
-
-  // Returns the error (kInvalidArgument) of a sample that ReadSamples()
-  // rejects.
-  Status Explain(const char* begin, const char* end) const;
+                   int64_t count, Scratch* scratch, SlotRows* rows,
+                   Status* why = nullptr) const;
 
  private:
-  bool ReadNumbers(int64_t column, int64_t offset, NumberType type,
-                   const char* const* begins, int64_t count,
+  // ReadSamples() except for the number of rows.
+  bool ReadColumns(const char* const* begins, const char* const* ends,
+                   int64_t count, Scratch* scratch, SlotRows* rows,
+                   Status* why) const;
+  bool ReadNumbers(int64_t column, int64_t offset, int64_t size,
+                   NumberType type, const char* const* begins, int64_t count,
                    SlotColumn* to) const;
   template <typename Key>
   bool ReadKeys(int64_t slot, const char* const* ends, int64_t count,
-                Scratch* scratch, SlotColumn* to) const;
-  bool LengthsAreGood(int64_t count, const Scratch& scratch) const;
+                Scratch* scratch, SlotColumn* to, Status* why) const;
 
-  Status ExplainNumbers(const std::vector<int64_t>& columns, NumberType type,
-                        const char** position) const;
-  Status ExplainKeys(int64_t slot, const char** position, const char* end,
-                     int64_t* nnz) const;
+  // Returns the error of a column at `p` that ReadNumbers() rejects.
+  Status ExplainNumbers(int64_t column, NumberType type, const char* p) const;
+  // Returns the error of an nnz that ReadKeys() rejects. `left` bytes follow
+  // it; < 0: it is truncated.
+  Status ExplainNnz(const ColumnSpec& spec, int64_t nnz, int64_t left) const;
 
   const std::vector<ColumnSpec>& specs_;
   const SampleLayout layout_;

@@ -46,8 +46,13 @@ class SlotRows {
   int64_t num_rows() const { return num_rows_; }
   const std::vector<SlotColumn>& columns() const { return columns_; }
   // For parsers, which append the values, and the row_splits if any, of the
-  // next samples.
-  SlotColumn* mutable_column(int64_t c) { return &columns_[c]; }
+  // next samples. The values of a column that is not used are dropped.
+  SlotColumn* mutable_column(int64_t c) {
+    if (sizes_[c] != 0) return &columns_[c];
+    unused_.ints.clear();
+    unused_.floats.clear();
+    return &unused_;
+  }
   void AddRows(int64_t count) { num_rows_ += count; }
   // Reserves memory for `times` the current contents, within a limit.
   void Reserve(int64_t times);
@@ -79,6 +84,7 @@ class SlotRows {
  private:
   std::vector<int64_t> sizes_;  // 0 if the column is not used
   std::vector<SlotColumn> columns_;
+  SlotColumn unused_;  // scratch
   int64_t num_rows_ = 0;
 };
 

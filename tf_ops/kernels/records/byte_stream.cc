@@ -4,23 +4,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
-#include "tensorflow/core/lib/io/inputstream_interface.h"
-#include "tensorflow/core/lib/io/zlib_compression_options.h"
-#include "tensorflow/core/lib/io/zlib_inputstream.h"
+// TensorFlow's own copy, which its library exports.
+#include "external/zlib/zlib.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/file_statistics.h"
-#include "tensorflow/core/platform/tstring.h"
 #include "tf_ops/kernels/base/status_util.h"
 
 namespace lodestar {
 namespace {
 
 namespace errors = tensorflow::errors;
-namespace io = tensorflow::io;
 
 constexpr int64_t kGzipBufferBytes = 512 << 10;
 
@@ -107,120 +105,71 @@ class PlainStream : public ByteStream {
   int64_t offset_ = 0;
 };
 
-// Two gzip members that the decompressor gets after the end of a file. Its
-// output ends in their contents, with nothing in between, only if the file ends
-// at the end of a member. Otherwise they are decoded as part of a truncated
-// member.
-constexpr char kEndMark[] =
-    "\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x10\0\xef\xff"
-    "\xa6\x3d\x91\x0e\xc8\x52\xf7\x6b\x19\xe4\x8f\x70\x2d\xbb\x43\xd5"
-    "\x76\xa9\x24\x28\x10\0\0\0"
-    "\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x10\0\xef\xff"
-    "\x5c\xf3\x28\x97\xea\x04\xb9\x61\xd0\x3f\x8a\x75\x1b\xc6\x92\x4e"
-    "\x36\x1b\xc3\x70\x10\0\0\0";
-constexpr int64_t kMarkedBytes = 16;  // of the content of each member
-constexpr int64_t kMemberBytes = (sizeof(kEndMark) - 1) / 2;
-constexpr int64_t kMarkedBegin = 15;  // offset of the content in its member
-
-// The input of the decompressor: the file, then kEndMark.
-class CompressedBytes : public io::InputStreamInterface {
- public:
-  explicit CompressedBytes(std::unique_ptr<ByteStream> stream)
-      : stream_(std::move(stream)) {}
-
-  absl::Status ReadNBytes(int64_t size, tensorflow::tstring* bytes) override {
-    bytes->resize_uninitialized(size);
-    int64_t read = 0;
-    if (!at_end_) {
-      const absl::Status status = stream_->Read(size, bytes->mdata(), &read);
-      bytes->resize(status.ok() ? read : 0);
-      LODESTAR_TRY(status);
-      size_ += read;
-      at_end_ = read < size;
-    }
-    if (read == 0) {
-      read = std::min(size, kMarkBytes - mark_read_);
-      bytes->assign(kEndMark + mark_read_, read);
-      mark_read_ += read;
-    }
-    if (read == size) return absl::OkStatus();
-    return errors::OutOfRange("the end of the file, or of what follows it");
-  }
-  // The number of bytes read from the file.
-  int64_t Tell() const override { return size_; }
-  absl::Status Reset() override {
-    return errors::Unimplemented("a stream cannot be read again");
-  }
-
-  bool has_mark() const { return mark_read_ > 0; }
-  int64_t file_bytes() const { return stream_->file_bytes(); }
-
- private:
-  static constexpr int64_t kMarkBytes = sizeof(kEndMark) - 1;
-
-  const std::unique_ptr<ByteStream> stream_;
-  int64_t size_ = 0;
-  bool at_end_ = false;
-  int64_t mark_read_ = 0;
-};
-
+// Decompresses the members of a gzip file, one after the other.
 class GzipStream : public ByteStream {
  public:
   GzipStream(std::string path, std::unique_ptr<ByteStream> stream)
       : path_(std::move(path)),
-        compressed_(std::move(stream)),
-        stream_(&compressed_, kGzipBufferBytes, kGzipBufferBytes,
-                io::ZlibCompressionOptions::GZIP(),
-                /*owns_input_stream=*/false) {}
+        stream_(std::move(stream)),
+        input_(new char[kGzipBufferBytes]) {
+    constexpr int kGzip = 16;  // added to the window bits
+    if (inflateInit2(&zlib_, kGzip + MAX_WBITS) != Z_OK) throw std::bad_alloc();
+  }
+  ~GzipStream() override { inflateEnd(&zlib_); }
 
   absl::Status Read(int64_t size, char* to, int64_t* read) override {
-    *read = 0;
-    while (*read < size && !(at_end_ && held_.empty())) {
-      if (!at_end_) {
-        LODESTAR_TRY(Decompress(std::min(size - *read, kGzipBufferBytes)));
-        // This may be kEndMark.
-        if (!at_end_ && compressed_.has_mark()) continue;
+    for (*read = 0; *read < size;) {
+      if (zlib_.avail_in == 0 && !at_end_) LODESTAR_TRY(ReadInput());
+      if (zlib_.avail_in == 0 && !in_member_) break;
+      in_member_ = true;
+      const int64_t most = std::min(size - *read, kMostOutput);
+      zlib_.next_out = reinterpret_cast<Bytef*>(to + *read);
+      zlib_.avail_out = static_cast<uInt>(most);
+      const int result = inflate(&zlib_, Z_NO_FLUSH);
+      *read += most - zlib_.avail_out;
+      if (result == Z_STREAM_END) {
+        inflateReset(&zlib_);
+        in_member_ = false;
+      } else if (result != Z_OK && (result != Z_BUF_ERROR || at_end_)) {
+        return Damaged(result);
       }
-      const int64_t count =
-          std::min<int64_t>(size - *read, static_cast<int64_t>(held_.size()));
-      std::memcpy(to + *read, held_.data(), count);
-      held_.erase(0, count);
-      *read += count;
     }
     return absl::OkStatus();
   }
 
-  int64_t file_bytes() const override { return compressed_.file_bytes(); }
+  int64_t file_bytes() const override { return stream_->file_bytes(); }
 
  private:
-  // Appends the next bytes to held_, and at the end checks that the file is
-  // complete.
-  absl::Status Decompress(int64_t size) {
-    const absl::Status status = stream_.ReadNBytes(size, &bytes_);
-    at_end_ = errors::IsOutOfRange(status);
-    if (!status.ok() && !at_end_ && !compressed_.has_mark()) {
-      return WithPath(status, path_);
-    }
-    held_.append(bytes_.data(), bytes_.size());
-    if (status.ok()) return status;
-    const char* const first = kEndMark + kMarkedBegin;
-    const std::string mark = std::string(first, kMarkedBytes) +
-                             std::string(first + kMemberBytes, kMarkedBytes);
-    if (!at_end_ || !absl::EndsWith(held_, mark)) {
-      return errors::InvalidArgument(
-          path_, ": the compressed file was truncated after ",
-          compressed_.Tell(), " bytes, or is damaged at its end");
-    }
-    held_.resize(held_.size() - mark.size());
+  static constexpr int64_t kMostOutput = 1 << 30;  // zlib's sizes have 32 bits
+
+  absl::Status ReadInput() {
+    int64_t read = 0;
+    LODESTAR_TRY(stream_->Read(kGzipBufferBytes, input_.get(), &read));
+    zlib_.next_in = reinterpret_cast<Bytef*>(input_.get());
+    zlib_.avail_in = static_cast<uInt>(read);
+    input_bytes_ += read;
+    at_end_ = read < kGzipBufferBytes;
     return absl::OkStatus();
+  }
+
+  absl::Status Damaged(int result) const {
+    if (result == Z_MEM_ERROR) throw std::bad_alloc();
+    if (at_end_) {
+      return errors::InvalidArgument(
+          path_, ": the compressed file was truncated after ", input_bytes_,
+          " bytes, or is damaged at its end");
+    }
+    return errors::DataLoss(path_, ": cannot be decompressed: ",
+                            zlib_.msg == nullptr ? zError(result) : zlib_.msg);
   }
 
   const std::string path_;
-  CompressedBytes compressed_;
-  io::ZlibInputStream stream_;
-  bool at_end_ = false;
-  std::string held_;  // decompressed bytes that Read() has not copied
-  tensorflow::tstring bytes_;
+  const std::unique_ptr<ByteStream> stream_;
+  const std::unique_ptr<char[]> input_;
+  z_stream zlib_ = {};
+  int64_t input_bytes_ = 0;
+  bool at_end_ = false;     // all of the file is in input_
+  bool in_member_ = false;  // a member has begun and not ended
 };
 
 }  // namespace

@@ -27,15 +27,9 @@ struct FileList {
 
 using FileLists = Registry<FileList>;
 
-absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
-  LODESTAR_TRY(CheckRank(ctx->input(0), "list", 0));
-  *name = ctx->input(0).scalar<tstring>()();
-  return absl::OkStatus();
-}
-
 absl::Status RunFileListPut(OpKernelContext* ctx) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
+  LODESTAR_TRY(ReadName(ctx->input(0), "list", &name));
   std::vector<std::string> files;
   LODESTAR_TRY(ReadPaths(ctx->input(1), &files));
   int64_t seed = 0;
@@ -55,7 +49,7 @@ class FileListNextOp : public Kernel {
 
   absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    LODESTAR_TRY(ReadName(ctx, &name));
+    LODESTAR_TRY(ReadName(ctx->input(0), "list", &name));
     const std::shared_ptr<FileList> list = FileLists::Global().Find(name);
     std::vector<std::string> files;
     std::optional<uint64_t> state;
@@ -85,8 +79,8 @@ class FileListNextOp : public Kernel {
 
 absl::Status RunFileListForget(OpKernelContext* ctx) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
-  FileLists::Global().Remove(name);
+  LODESTAR_TRY(ReadName(ctx->input(0), "list", &name));
+  FileLists::Global().Release(name);
   return absl::OkStatus();
 }
 

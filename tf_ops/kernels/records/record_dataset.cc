@@ -6,6 +6,7 @@
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tf_ops/core/base/mutex.h"
+#include "tf_ops/core/records/sample_bytes.h"
 #include "tf_ops/core/records/slot_batch.h"
 #include "tf_ops/core/records/slot_rows.h"
 #include "tf_ops/core/records/slot_shuffler.h"
@@ -25,7 +26,6 @@ constexpr char kFileBytes[] = "file_bytes";
 constexpr char kEnded[] = "ended";
 constexpr char kSourceEnded[] = "source_ended";
 constexpr char kShuffleState[] = "shuffle_state";
-constexpr char kWindowRows[] = "window_rows";
 constexpr char kWindow[] = "window";
 
 // The op's inputs, in this order.
@@ -36,20 +36,12 @@ struct Arguments {
   int64_t seed = 0;
 };
 
-template <typename T>
-Tensor ToVector(DataType dtype, const std::vector<T>& values) {
-  Tensor tensor =
-      NewTensor(dtype, TensorShape({static_cast<int64_t>(values.size())}));
-  std::copy(values.begin(), values.end(), tensor.flat<T>().data());
-  return tensor;
-}
-
 class RecordDataset : public SourceDataset {
  public:
   using Attributes = RecordDatasetOp::Attributes;
 
   RecordDataset(OpKernelContext* ctx, Attributes attributes,
-                Arguments arguments, std::unique_ptr<RecordFormat> format)
+                Arguments arguments, std::shared_ptr<const RecordFormat> format)
       : SourceDataset(
             ctx, attributes.slots.output_types(),
             attributes.slots.output_shapes(), attributes.all,
@@ -139,11 +131,7 @@ class RecordDataset : public SourceDataset {
       int64_t ended = 0;
       LODESTAR_TRY(reader->ReadScalar(prefix(), kFile, &next_file_));
       LODESTAR_TRY(reader->ReadScalar(prefix(), kRecord, &next_record_));
-      // Iterators saved by earlier releases lack it.
-      file_bytes_ = -1;
-      if (reader->Contains(prefix(), kFileBytes)) {
-        LODESTAR_TRY(reader->ReadScalar(prefix(), kFileBytes, &file_bytes_));
-      }
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kFileBytes, &file_bytes_));
       LODESTAR_TRY(reader->ReadScalar(prefix(), kEnded, &ended));
       ended_ = ended != 0;
       const int64_t num_files = dataset()->arguments_.source.files.size();
@@ -173,76 +161,32 @@ class RecordDataset : public SourceDataset {
     // Saves the shuffle window, in the order that later draws depend on.
     absl::Status SaveWindow(IteratorStateWriter* writer)
         LODESTAR_REQUIRES(mutex_) {
-      const SlotRows window = shuffler_.Window(dataset()->format_->specs());
+      const std::vector<ColumnSpec>& specs = dataset()->format_->specs();
       LODESTAR_TRY(
           writer->WriteScalar(prefix(), kSourceEnded, int64_t{source_ended_}));
       LODESTAR_TRY(writer->WriteScalar(
           prefix(), kShuffleState, static_cast<int64_t>(shuffler_.state())));
-      LODESTAR_TRY(
-          writer->WriteScalar(prefix(), kWindowRows, window.num_rows()));
-      for (size_t c = 0; c < window.columns().size(); ++c) {
-        const SlotColumn& column = window.columns()[c];
-        const Tensor parts[] = {
-            ToVector(tensorflow::DT_INT64, column.ints),
-            ToVector(tensorflow::DT_FLOAT, column.floats),
-            ToVector(tensorflow::DT_INT64, column.row_splits),
-            Tensor(tstring(column.text))};
-        for (int part = 0; part < 4; ++part) {
-          LODESTAR_TRY(
-              writer->WriteTensor(prefix(), WindowKey(c, part), parts[part]));
-        }
-      }
-      return absl::OkStatus();
+      return writer->WriteScalar(
+          prefix(), kWindow,
+          tstring(EncodeSamples(specs, shuffler_.Window(specs))));
     }
 
     absl::Status RestoreWindow(IteratorStateReader* reader)
         LODESTAR_REQUIRES(mutex_) {
       int64_t source_ended = 0;
       int64_t state = 0;
-      int64_t num_rows = 0;
+      tstring window;
       LODESTAR_TRY(reader->ReadScalar(prefix(), kSourceEnded, &source_ended));
       LODESTAR_TRY(reader->ReadScalar(prefix(), kShuffleState, &state));
-      LODESTAR_TRY(reader->ReadScalar(prefix(), kWindowRows, &num_rows));
+      LODESTAR_TRY(reader->ReadScalar(prefix(), kWindow, &window));
       source_ended_ = source_ended != 0;
-      const std::vector<ColumnSpec>& specs = dataset()->format_->specs();
-      SlotRows window(specs);
-      for (size_t c = 0; c < specs.size(); ++c) {
-        const DataType dtypes[] = {tensorflow::DT_INT64, tensorflow::DT_FLOAT,
-                                   tensorflow::DT_INT64, tensorflow::DT_STRING};
-        Tensor parts[4];
-        for (int part = 0; part < 4; ++part) {
-          LODESTAR_TRY(
-              reader->ReadTensor(prefix(), WindowKey(c, part), &parts[part]));
-          if (parts[part].dims() != (part < 3 ? 1 : 0) ||
-              parts[part].dtype() != dtypes[part]) {
-            return BadWindow(specs[c].name);
-          }
-        }
-        SlotColumn* column = window.mutable_column(c);
-        const auto ints = parts[0].vec<int64_t>();
-        const auto floats = parts[1].vec<float>();
-        const auto splits = parts[2].vec<int64_t>();
-        column->ints.assign(ints.data(), ints.data() + ints.size());
-        column->floats.assign(floats.data(), floats.data() + floats.size());
-        column->row_splits.assign(splits.data(), splits.data() + splits.size());
-        column->text = parts[3].scalar<tstring>()();
-      }
-      window.AddRows(num_rows);
-      const int64_t bad = window.FindUnfit(specs);
-      if (bad >= 0) return BadWindow(specs[bad].name);
-      shuffler_.Restore(static_cast<uint64_t>(state), std::move(window));
+      SlotRows rows;
+      LODESTAR_TRY(
+          Prefixed(DecodeSamples(dataset()->format_->specs(), window.data(),
+                                 static_cast<int64_t>(window.size()), &rows),
+                   "The iterator was saved from another dataset: "));
+      shuffler_.Restore(static_cast<uint64_t>(state), std::move(rows));
       return absl::OkStatus();
-    }
-
-    static std::string WindowKey(size_t column, int part) {
-      return StrCat(kWindow, "_", column, "_", part);
-    }
-
-    static absl::Status BadWindow(const std::string& slot) {
-      return errors::InvalidArgument(
-          "The saved samples of slot '", slot,
-          "' do not match this dataset's slots. The iterator was saved from "
-          "another dataset");
     }
 
     absl::Status Start(IteratorContext* ctx) LODESTAR_REQUIRES(mutex_) {
@@ -342,16 +286,18 @@ class RecordDataset : public SourceDataset {
 
   const Attributes attributes_;
   const Arguments arguments_;
-  const std::unique_ptr<RecordFormat> format_;
+  const std::shared_ptr<const RecordFormat> format_;
 };
 
 }  // namespace
 
 RecordDatasetOp::RecordDatasetOp(OpKernelConstruction* ctx,
+                                 MakeFormat make_format,
                                  std::vector<ColumnSpec> leading)
     : DatasetOpKernel(ctx) {
   Attributes& a = attributes_;
   OP_REQUIRES_OK(ctx, a.slots.Init(ctx, std::move(leading)));
+  OP_REQUIRES_OK(ctx, make_format(ctx, a.slots.specs(), &format_));
   OP_REQUIRES_OK(ctx, a.slots.InitOutputs(ctx));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("drop_remainder", &a.drop_remainder));
   OP_REQUIRES_OK(ctx, ctx->GetAttr("deterministic", &a.source.ordered));
@@ -397,10 +343,7 @@ void RecordDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase** output) {
   OP_REQUIRES_OK(ctx,
                  attributes_.slots.CheckOutputShapes(
                      attributes_.drop_remainder ? arguments.batch_size : -1));
-  std::unique_ptr<RecordFormat> format;
-  OP_REQUIRES_OK(ctx, MakeFormat(attributes_.slots.specs(), &format));
-  *output = new RecordDataset(ctx, attributes_, std::move(arguments),
-                              std::move(format));
+  *output = new RecordDataset(ctx, attributes_, std::move(arguments), format_);
 }
 
 }  // namespace lodestar

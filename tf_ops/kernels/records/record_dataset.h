@@ -19,12 +19,16 @@
 
 namespace lodestar {
 
-// Subclasses read the attributes of their format in the constructor.
 class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
  public:
+  // Reads the attributes of a format, and creates it for records of `specs`.
+  using MakeFormat = absl::Status (*)(
+      tensorflow::OpKernelConstruction* ctx, std::vector<ColumnSpec> specs,
+      std::shared_ptr<const RecordFormat>* format);
+
   // `leading`: columns of the format before the slots.
-  explicit RecordDatasetOp(tensorflow::OpKernelConstruction* ctx,
-                           std::vector<ColumnSpec> leading = {});
+  RecordDatasetOp(tensorflow::OpKernelConstruction* ctx, MakeFormat make_format,
+                  std::vector<ColumnSpec> leading = {});
 
   // The attributes of all formats.
   struct Attributes {
@@ -38,16 +42,12 @@ class RecordDatasetOp : public tensorflow::data::DatasetOpKernel {
   };
 
  protected:
-  // Creates the format of files whose records have `specs`.
-  virtual absl::Status MakeFormat(
-      std::vector<ColumnSpec> specs,
-      std::unique_ptr<RecordFormat>* format) const = 0;
-
   void MakeDataset(tensorflow::OpKernelContext* ctx,
                    tensorflow::data::DatasetBase** output) override;
 
  private:
   Attributes attributes_;
+  std::shared_ptr<const RecordFormat> format_;
 };
 
 }  // namespace lodestar

@@ -16,47 +16,6 @@
 namespace lodestar {
 namespace {
 
-class MultiSlotDatasetOp : public RecordDatasetOp {
- public:
-  explicit MultiSlotDatasetOp(OpKernelConstruction* ctx)
-      : RecordDatasetOp(ctx, FieldColumns(LineFieldsOf(ctx))),
-        fields_(LineFieldsOf(ctx)) {}
-
- protected:
-  absl::Status MakeFormat(
-      std::vector<ColumnSpec> specs,
-      std::unique_ptr<RecordFormat>* format) const override {
-    *format = std::make_unique<MultiSlotFormat>(std::move(specs), fields_);
-    return absl::OkStatus();
-  }
-
- private:
-  const LineFields fields_;
-};
-
-class InstantDatasetOp : public RecordDatasetOp {
- public:
-  explicit InstantDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("batch_sizes", &batch_sizes_));
-  }
-
- protected:
-  absl::Status MakeFormat(
-      std::vector<ColumnSpec> specs,
-      std::unique_ptr<RecordFormat>* format) const override {
-    if (batch_sizes_.size() != specs.size()) {
-      return absl::InvalidArgumentError(
-          StrCat("`batch_sizes` must have ", specs.size(),
-                 " values, one per slot, got ", batch_sizes_.size(), "."));
-    }
-    *format = std::make_unique<InstantFormat>(std::move(specs), batch_sizes_);
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<bool> batch_sizes_;
-};
-
 // Returns the enum value of a string attribute; its values are listed in ops/.
 template <typename T>
 T AttrAs(OpKernelConstruction* ctx, const char* name,
@@ -88,63 +47,83 @@ KeyType KeyTypeOf(OpKernelConstruction* ctx) {
                           {"int64", KeyType::kInt64}});
 }
 
+using SharedFormat = std::shared_ptr<const RecordFormat>;
+
 template <typename Format, typename Options>
-absl::Status Make(std::vector<ColumnSpec> specs, const Options& options,
-                  std::unique_ptr<RecordFormat>* format) {
+absl::Status CheckAndMake(std::vector<ColumnSpec> specs, const Options& options,
+                          SharedFormat* format) {
   LODESTAR_TRY(Format::Check(specs, options));
-  *format = std::make_unique<Format>(std::move(specs), options);
+  *format = std::make_shared<const Format>(std::move(specs), options);
   return absl::OkStatus();
 }
 
-class NormDatasetOp : public RecordDatasetOp {
+absl::Status MakeMultiSlot(OpKernelConstruction* ctx,
+                           std::vector<ColumnSpec> specs,
+                           SharedFormat* format) {
+  *format = std::make_shared<const MultiSlotFormat>(std::move(specs),
+                                                    LineFieldsOf(ctx));
+  return absl::OkStatus();
+}
+
+absl::Status MakeInstant(OpKernelConstruction* ctx,
+                         std::vector<ColumnSpec> specs, SharedFormat* format) {
+  std::vector<bool> batch_sizes;
+  LODESTAR_TRY(ctx->GetAttr("batch_sizes", &batch_sizes));
+  if (batch_sizes.size() != specs.size()) {
+    return InvalidArgumentError("`batch_sizes` must have ", specs.size(),
+                                " values, one per slot, got ",
+                                batch_sizes.size(), ".");
+  }
+  *format = std::make_shared<const InstantFormat>(std::move(specs),
+                                                  std::move(batch_sizes));
+  return absl::OkStatus();
+}
+
+absl::Status MakeNorm(OpKernelConstruction* ctx, std::vector<ColumnSpec> specs,
+                      SharedFormat* format) {
+  NormOptions options;
+  options.layout.kinds = FieldKinds(ctx);
+  options.layout.key = KeyTypeOf(ctx);
+  options.wants_check = AttrAs<bool>(
+      ctx, "check", {{"auto", false}, {"none", true}, {"sum", true}});
+  options.check = AttrAs<NormCheck>(
+      ctx, "check", {{"none", NormCheck::kNone}, {"sum", NormCheck::kSum}});
+  return CheckAndMake<NormFormat>(std::move(specs), options, format);
+}
+
+absl::Status MakeRaw(OpKernelConstruction* ctx, std::vector<ColumnSpec> specs,
+                     SharedFormat* format) {
+  RawOptions options;
+  SampleLayout& layout = options.layout;
+  layout.kinds = FieldKinds(ctx);
+  layout.key = KeyTypeOf(ctx);
+  layout.label = AttrAs<NumberType>(
+      ctx, "label_type",
+      {{"float", NumberType::kFloat}, {"int", NumberType::kInt}});
+  layout.dense = AttrAs<NumberType>(
+      ctx, "dense_type",
+      {{"float", NumberType::kFloat}, {"int", NumberType::kLogOfInt}});
+  LODESTAR_TRY(ctx->GetAttr("nnz_per_slot", &layout.nnz));
+  LODESTAR_TRY(ctx->GetAttr("key_offsets", &layout.key_offsets));
+  LODESTAR_TRY(ctx->GetAttr("num_samples", &options.num_samples));
+  return CheckAndMake<RawFormat>(std::move(specs), options, format);
+}
+
+template <RecordDatasetOp::MakeFormat make_format>
+class FormatDatasetOp : public RecordDatasetOp {
  public:
-  explicit NormDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
-    options_.layout.kinds = FieldKinds(ctx);
-    options_.layout.key = KeyTypeOf(ctx);
-    options_.wants_check = AttrAs<bool>(
-        ctx, "check", {{"auto", false}, {"none", true}, {"sum", true}});
-    options_.check = AttrAs<NormCheck>(
-        ctx, "check", {{"none", NormCheck::kNone}, {"sum", NormCheck::kSum}});
-  }
-
- protected:
-  absl::Status MakeFormat(
-      std::vector<ColumnSpec> specs,
-      std::unique_ptr<RecordFormat>* format) const override {
-    return Make<NormFormat>(std::move(specs), options_, format);
-  }
-
- private:
-  NormOptions options_;
+  explicit FormatDatasetOp(OpKernelConstruction* ctx)
+      : RecordDatasetOp(ctx, make_format) {}
 };
 
-class RawDatasetOp : public RecordDatasetOp {
+class MultiSlotDatasetOp : public RecordDatasetOp {
  public:
-  explicit RawDatasetOp(OpKernelConstruction* ctx) : RecordDatasetOp(ctx) {
-    SampleLayout& layout = options_.layout;
-    layout.kinds = FieldKinds(ctx);
-    layout.key = KeyTypeOf(ctx);
-    layout.label = AttrAs<NumberType>(
-        ctx, "label_type",
-        {{"float", NumberType::kFloat}, {"int", NumberType::kInt}});
-    layout.dense = AttrAs<NumberType>(
-        ctx, "dense_type",
-        {{"float", NumberType::kFloat}, {"int", NumberType::kLogOfInt}});
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("nnz_per_slot", &layout.nnz));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("key_offsets", &layout.key_offsets));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("num_samples", &options_.num_samples));
-  }
-
- protected:
-  absl::Status MakeFormat(
-      std::vector<ColumnSpec> specs,
-      std::unique_ptr<RecordFormat>* format) const override {
-    return Make<RawFormat>(std::move(specs), options_, format);
-  }
-
- private:
-  RawOptions options_;
+  explicit MultiSlotDatasetOp(OpKernelConstruction* ctx)
+      : RecordDatasetOp(ctx, MakeMultiSlot, FieldColumns(LineFieldsOf(ctx))) {}
 };
+using InstantDatasetOp = FormatDatasetOp<MakeInstant>;
+using NormDatasetOp = FormatDatasetOp<MakeNorm>;
+using RawDatasetOp = FormatDatasetOp<MakeRaw>;
 
 LODESTAR_REGISTER(InstantDataset);
 LODESTAR_REGISTER(MultiSlotDataset);

@@ -164,8 +164,7 @@ class RecordMemoryDatasetOp : public tensorflow::data::DatasetOpKernel {
  protected:
   void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
     Arguments arguments;
-    OP_REQUIRES_OK(ctx, CheckRank(ctx->input(0), "memory", 0));
-    arguments.memory = ctx->input(0).scalar<tstring>()();
+    OP_REQUIRES_OK(ctx, ReadName(ctx->input(0), "memory", &arguments.memory));
     OP_REQUIRES_OK(
         ctx, ReadScalar(ctx->input(1), "batch_size", &arguments.batch_size, 1));
     OP_REQUIRES_OK(ctx, ReadScalar(ctx->input(2), "num_queues",

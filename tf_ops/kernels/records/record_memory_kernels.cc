@@ -18,13 +18,6 @@ namespace {
 // The maximum of Permutation.
 constexpr int64_t kMaxShuffled = int64_t{1} << 62;
 
-absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
-  LODESTAR_TRY(CheckRank(ctx->input(0), "memory", 0));
-  *name = ctx->input(0).scalar<tstring>()();
-  if (!name->empty()) return absl::OkStatus();
-  return InvalidArgumentError("`memory` must not be empty.");
-}
-
 class RecordMemoryCreateOp : public Kernel {
  public:
   explicit RecordMemoryCreateOp(OpKernelConstruction* ctx)
@@ -35,7 +28,7 @@ class RecordMemoryCreateOp : public Kernel {
 
   absl::Status Run(OpKernelContext* ctx) override {
     std::string name;
-    LODESTAR_TRY(ReadName(ctx, &name));
+    LODESTAR_TRY(ReadName(ctx->input(0), "memory", &name));
     RecordMemory::Options options;
     options.specs = slots_.specs();
     options.drop_zeros = drop_zeros_;
@@ -64,7 +57,7 @@ class RecordMemoryCreateOp : public Kernel {
 
 absl::Status RunRecordMemoryForget(OpKernelContext* ctx) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
+  LODESTAR_TRY(ReadName(ctx->input(0), "memory", &name));
   Registry<RecordMemoryResource>::Global().Release(name);
   return absl::OkStatus();
 }
@@ -72,7 +65,7 @@ absl::Status RunRecordMemoryForget(OpKernelContext* ctx) {
 absl::Status FindMemory(OpKernelContext* ctx,
                         std::shared_ptr<RecordMemoryResource>* resource) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
+  LODESTAR_TRY(ReadName(ctx->input(0), "memory", &name));
   return RecordMemoryResource::Find(name, resource);
 }
 

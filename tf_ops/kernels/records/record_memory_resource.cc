@@ -20,6 +20,38 @@ std::unique_ptr<tensorflow::Thread> StartThread(const std::string& name,
 
 }  // namespace
 
+// Samples that a thread reads.
+struct RecordMemoryResource::Reading {
+  Reading(const RecordFormat* format, const RecordMemory* memory,
+          RecordSource::Options options)
+      : load(memory),
+        source(format, std::move(options), StartThread),
+        thread(StartThread("lodestar_load", [this] { status = ReadAll(); })) {}
+  // Stops the thread.
+  ~Reading() { source.Cancel(); }
+
+  absl::Status ReadAll() {
+    try {
+      std::unique_ptr<ParsedPiece> parsed;
+      do {
+        LODESTAR_TRY(source.Next(&parsed));
+        if (parsed == nullptr) break;
+        LODESTAR_TRY(parsed->status);
+        load.Add(parsed->rows);
+      } while (true);
+      return absl::OkStatus();
+    } catch (const std::bad_alloc&) {
+      return ToTensorFlow(ResourceExhausted("out of memory after loading ",
+                                            load.num_samples(), " samples."));
+    }
+  }
+
+  RecordMemory::Load load;
+  RecordSource source;
+  absl::Status status;
+  std::unique_ptr<tensorflow::Thread> thread;  // uses the members above
+};
+
 RecordMemoryResource::RecordMemoryResource(RecordMemory::Options options,
                                            std::unique_ptr<RecordFormat> format,
                                            int64_t id_column)
@@ -27,11 +59,7 @@ RecordMemoryResource::RecordMemoryResource(RecordMemory::Options options,
       memory_(std::move(options)),
       id_column_(id_column) {}
 
-RecordMemoryResource::~RecordMemoryResource() {
-  if (preload_ == nullptr) return;
-  preload_->source->Cancel();
-  preload_->thread.reset();  // joins, before destroying what the thread uses
-}
+RecordMemoryResource::~RecordMemoryResource() = default;
 
 absl::Status RecordMemoryResource::Find(
     const std::string& name, std::shared_ptr<RecordMemoryResource>* resource) {
@@ -42,41 +70,27 @@ absl::Status RecordMemoryResource::Find(
                                       "Keep it while its datasets are used.");
 }
 
-std::unique_ptr<RecordSource> RecordMemoryResource::MakeSource(
-    RecordSource::Options options) const {
-  return std::make_unique<RecordSource>(format_.get(), std::move(options),
-                                        StartThread);
+std::unique_ptr<RecordMemoryResource::Reading>
+RecordMemoryResource::StartReading(RecordSource::Options options) const {
+  return std::make_unique<Reading>(format_.get(), &memory_, std::move(options));
 }
 
-absl::Status RecordMemoryResource::ReadAll(RecordSource* source,
-                                           RecordMemory::Load* load) {
-  try {
-    std::unique_ptr<ParsedPiece> parsed;
-    do {
-      LODESTAR_TRY(source->Next(&parsed));
-      if (parsed == nullptr) break;
-      LODESTAR_TRY(parsed->status);
-      load->Add(parsed->rows);
-    } while (true);
-    return absl::OkStatus();
-  } catch (const std::bad_alloc&) {
-    return ToTensorFlow(ResourceExhausted("out of memory after loading ",
-                                          load->num_samples(), " samples."));
-  }
+absl::Status RecordMemoryResource::Join(OpKernelContext* ctx,
+                                        std::unique_ptr<Reading> reading) {
+  std::function<void()> deregister;
+  LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
+      ctx->cancellation_manager(), [&reading] { reading->source.Cancel(); },
+      &deregister));
+  reading->thread.reset();  // waits
+  deregister();
+  LODESTAR_TRY(reading->status);
+  memory_.Join(reading->load);
+  return absl::OkStatus();
 }
 
 absl::Status RecordMemoryResource::Load(OpKernelContext* ctx,
                                         RecordSource::Options options) {
-  RecordMemory::Load load(&memory_);
-  const std::unique_ptr<RecordSource> source = MakeSource(std::move(options));
-  std::function<void()> deregister;
-  LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
-      ctx->cancellation_manager(), [&source] { source->Cancel(); },
-      &deregister));
-  const absl::Status status = ReadAll(source.get(), &load);
-  deregister();
-  if (status.ok()) memory_.Join(load);
-  return status;
+  return Join(ctx, StartReading(std::move(options)));
 }
 
 absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
@@ -85,55 +99,21 @@ absl::Status RecordMemoryResource::StartPreload(RecordSource::Options options) {
     return ToTensorFlow(FailedPrecondition(
         "a preload is already running. Call wait_preload() first."));
   }
-  auto next = std::make_unique<Preload>();
-  Preload* const preload = next.get();
-  preload->load = std::make_unique<RecordMemory::Load>(&memory_);
-  preload->source = MakeSource(std::move(options));
-  preload->thread = StartThread("lodestar_preload", [this, preload] {
-    const absl::Status status =
-        ReadAll(preload->source.get(), preload->load.get());
-    MutexLock done(&mutex_);
-    preload->status = status;
-    preload->done = true;
-    changed_.NotifyAll();
-  });
-  preload_ = std::move(next);
+  preload_ = StartReading(std::move(options));
   return absl::OkStatus();
 }
 
 absl::Status RecordMemoryResource::WaitPreload(OpKernelContext* ctx) {
-  std::unique_ptr<Preload> preload;
-  bool cancelled = false;  // written under mutex_
-  std::function<void()> deregister;
-  LODESTAR_TRY(tensorflow::RegisterCancellationCallback(
-      ctx->cancellation_manager(),
-      [this, &cancelled] {
-        MutexLock lock(&mutex_);
-        cancelled = true;
-        changed_.NotifyAll();
-      },
-      &deregister));
-  bool stopped = false;
+  std::unique_ptr<Reading> preload;
   {
     MutexLock lock(&mutex_);
-    while (!cancelled && preload_ != nullptr && !preload_->done) {
-      changed_.Wait(&mutex_);
-    }
-    // The thread that holds the preload joins it, even if it is cancelled
-    // later.
-    stopped = cancelled;
-    if (!stopped) preload.swap(preload_);
-    changed_.NotifyAll();  // other waiters
+    preload.swap(preload_);
   }
-  deregister();
-  if (stopped) return tensorflow::errors::Cancelled("waiting was cancelled.");
   if (preload == nullptr) {
     return ToTensorFlow(FailedPrecondition(
         "there is no preload to wait for. Call preload(files) first."));
   }
-  LODESTAR_TRY(preload->status);
-  memory_.Join(*preload->load);
-  return absl::OkStatus();
+  return Join(ctx, std::move(preload));
 }
 
 absl::Status RecordMemoryResource::Receive(

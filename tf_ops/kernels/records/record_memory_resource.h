@@ -56,24 +56,19 @@ class RecordMemoryResource {
   void Discard();
 
  private:
-  struct Preload {
-    std::unique_ptr<RecordMemory::Load> load;
-    std::unique_ptr<RecordSource> source;
-    absl::Status status;
-    bool done = false;
-    std::unique_ptr<tensorflow::Thread> thread;  // destroyed first
-  };
+  struct Reading;
 
-  static absl::Status ReadAll(RecordSource* source, RecordMemory::Load* load);
-  std::unique_ptr<RecordSource> MakeSource(RecordSource::Options options) const;
+  std::unique_ptr<Reading> StartReading(RecordSource::Options options) const;
+  // Waits for the samples and appends them. Cancelled by `ctx`.
+  absl::Status Join(tensorflow::OpKernelContext* ctx,
+                    std::unique_ptr<Reading> reading);
 
   const std::unique_ptr<RecordFormat> format_;
   RecordMemory memory_;
   const int64_t id_column_;
 
   Mutex mutex_;
-  ConditionVariable changed_;
-  std::unique_ptr<Preload> preload_ LODESTAR_GUARDED_BY(mutex_);
+  std::unique_ptr<Reading> preload_ LODESTAR_GUARDED_BY(mutex_);
 
   Mutex received_mutex_;
   std::unique_ptr<RecordMemory::Load> received_

@@ -31,13 +31,25 @@ RecordSource::RecordSource(const RecordFormat* format, Options options,
       max_queued_(2 * options_.num_threads + 2),
       opener_(CommandOf(options_.open_command)),
       command_(CommandOf(options_.pipe_command)),
+      streams_(options_.ordered ? 1 : options_.num_threads),
       next_file_(options_.first_file),
       running_(options_.num_threads) {
   for (int64_t i = 0; i < options_.num_threads; ++i) {
-    threads_.push_back(start_thread("lodestar_records", [this] {
-      Guarded(options_.ordered ? &RecordSource::RunOrdered
-                               : &RecordSource::RunUnordered);
+    Stream* const stream = &streams_[options_.ordered ? 0 : i];
+    threads_.push_back(start_thread("lodestar_records", [this, stream] {
+      bool has_memory = true;
+      try {
+        Run(stream);
+      } catch (const std::bad_alloc&) {
+        has_memory = false;
+      }
       MutexLock lock(&mutex_);
+      if (!has_memory) {
+        stop_reading_ = true;
+        queue_.push_back(std::make_unique<ParsedPiece>());
+        queue_.back()->status = OutOfMemory();
+        queue_.back()->ready = true;
+      }
       --running_;
       changed_.NotifyAll();
     }));
@@ -125,19 +137,6 @@ bool RecordSource::WaitForRoom() {
   return !cancelled_ && !stop_reading_;
 }
 
-void RecordSource::Guarded(void (RecordSource::*run)()) {
-  try {
-    (this->*run)();
-  } catch (const std::bad_alloc&) {
-    MutexLock lock(&mutex_);
-    stop_reading_ = true;
-    auto parsed = std::make_unique<ParsedPiece>();
-    parsed->status = OutOfMemory();
-    parsed->ready = true;
-    queue_.push_back(std::move(parsed));
-  }
-}
-
 std::string RecordSource::Describe(int64_t file, int64_t record,
                                    int64_t offset) const {
   return StrCat(options_.files[file], format_->Describe(record, offset),
@@ -154,11 +153,11 @@ std::string RecordSource::Name(int64_t file) const {
 
 absl::Status RecordSource::Open(int64_t number, OpenFile* file) const {
   const std::string& path = options_.files[number];
+  file->number = number;
   std::unique_ptr<ByteStream> stream;
   LODESTAR_TRY(opener_ == nullptr
                    ? ByteStream::Open(tensorflow::Env::Default(), path, &stream)
                    : opener_->Open(path, &stream));
-  file->number = number;
   file->file_bytes = stream->file_bytes();
   file->num_records = 0;
   file->first_record = options_.ordered && number == options_.first_file
@@ -299,66 +298,72 @@ void RecordSource::Parse(const RecordPiece& piece, int64_t first,
   }
 }
 
-absl::Status RecordSource::OpenNext() {
+int64_t RecordSource::TakeFile() {
+  MutexLock lock(&mutex_);
   const int64_t num_files = static_cast<int64_t>(options_.files.size());
-  const bool has_command = opener_ != nullptr || command_ != nullptr;
-  const int64_t end = std::min(
-      num_files, next_file_ + (has_command ? options_.num_threads : 1));
-  for (int64_t i = next_file_ + opened_.size(); i < end; ++i) {
-    opened_.emplace_back();
-    opened_.back().first = Open(i, &opened_.back().second);
-  }
-  const absl::Status status = std::move(opened_.front().first);
-  current_ = std::move(opened_.front().second);
-  opened_.pop_front();
-  ++next_file_;
-  return status;
+  return next_file_ < num_files ? next_file_++ : -1;
 }
 
-bool RecordSource::ReadOrdered(RecordPiece* piece, ParsedPiece* parsed) {
+bool RecordSource::OpenNext(Stream* stream, absl::Status* status) {
+  const bool opens_ahead =
+      options_.ordered && (opener_ != nullptr || command_ != nullptr);
+  const size_t wanted = opens_ahead ? options_.num_threads : 1;
+  while (stream->opened.size() < wanted) {
+    const int64_t number = TakeFile();
+    if (number < 0) break;
+    stream->opened.emplace_back();
+    stream->opened.back().first = Open(number, &stream->opened.back().second);
+  }
+  if (stream->opened.empty()) return false;
+  *status = std::move(stream->opened.front().first);
+  stream->current = std::move(stream->opened.front().second);
+  stream->opened.pop_front();
+  return true;
+}
+
+bool RecordSource::ReadNext(Stream* stream, RecordPiece* piece,
+                            ParsedPiece* parsed) {
+  OpenFile* const file = &stream->current;
   bool ended = true;
   while (parsed->status.ok() && ended) {
-    if (current_.reader == nullptr) {
-      if (next_file_ >= static_cast<int64_t>(options_.files.size())) {
-        return false;
-      }
-      parsed->status = OpenNext();
+    if (file->reader == nullptr) {
+      if (!OpenNext(stream, &parsed->status)) return false;
       continue;
     }
-    parsed->status = ReadPiece(&current_, piece, &ended);
+    parsed->status = ReadPiece(file, piece, &ended);
     if (ended) {
-      current_.reader.reset();
+      file->reader.reset();
       parsed->ends_file = options_.whole_files;
       if (parsed->ends_file) break;
     }
   }
-  parsed->file = next_file_ - 1;
-  parsed->file_bytes = current_.file_bytes;
+  parsed->file = file->number;
+  parsed->file_bytes = file->file_bytes;
   parsed->first_record = piece->first_record;
   parsed->num_records = piece->num_records;
   return true;
 }
 
-void RecordSource::RunOrdered() {
+void RecordSource::Run(Stream* stream) {
   while (true) {
     RecordPiece piece;
     ParsedPiece* parsed = nullptr;
     int64_t first_record = 0;
     {
-      MutexLock reading(&reading_mutex_);
+      MutexLock reading(&stream->mutex);
       {
         MutexLock lock(&mutex_);
         if (!WaitForRoom()) {
           // Also ends the processes of a command.
-          current_.reader.reset();
-          opened_.clear();
+          stream->current.reader.reset();
+          stream->opened.clear();
           return;
         }
       }
       auto next = std::make_unique<ParsedPiece>();
-      if (!ReadOrdered(&piece, next.get())) return;
+      if (!ReadNext(stream, &piece, next.get())) return;
       parsed = next.get();
-      first_record = current_.first_record;
+      first_record = stream->current.first_record;
       MutexLock lock(&mutex_);
       if (!parsed->status.ok()) stop_reading_ = true;
       queue_.push_back(std::move(next));
@@ -369,42 +374,6 @@ void RecordSource::RunOrdered() {
     if (!parsed->status.ok()) stop_reading_ = true;
     parsed->ready = true;
     changed_.NotifyAll();
-  }
-}
-
-void RecordSource::RunUnordered() {
-  OpenFile file;
-  while (true) {
-    auto parsed = std::make_unique<ParsedPiece>();
-    if (file.reader == nullptr) {
-      int64_t number = 0;
-      {
-        MutexLock reading(&reading_mutex_);
-        if (next_file_ >= static_cast<int64_t>(options_.files.size())) return;
-        number = next_file_++;
-      }
-      parsed->status = Open(number, &file);
-    }
-    parsed->file = file.number;
-    if (parsed->status.ok()) {
-      RecordPiece piece;
-      bool ended = false;
-      parsed->status = ReadPiece(&file, &piece, &ended);
-      parsed->ends_file = ended;
-      if (ended) file.reader.reset();
-      if (ended && !options_.whole_files) continue;
-      parsed->first_record = piece.first_record;
-      parsed->num_records = piece.num_records;
-      if (parsed->status.ok()) Parse(piece, 0, parsed.get());
-    }
-    parsed->ready = true;
-    const bool failed = !parsed->status.ok();
-    MutexLock lock(&mutex_);
-    if (!WaitForRoom()) return;
-    if (failed) stop_reading_ = true;
-    queue_.push_back(std::move(parsed));
-    changed_.NotifyAll();
-    if (failed) return;
   }
 }
 

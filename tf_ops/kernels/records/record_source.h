@@ -1,11 +1,11 @@
 // RecordSource: threads that read and parse record files ahead of one consumer.
 //
-// Ordered: under one lock, a thread takes the next piece of the current file
-// and appends a placeholder to the queue; it parses the piece outside the lock.
-// So pieces of one large file, or of several small ones, are parsed in parallel
-// and leave in the order of files and records. Unordered: each thread reads one
-// file at a time and queues parsed pieces. Whole files: the consumer gets the
-// pieces of a file once the last one is parsed.
+// A stream reads files one after the other. Under its lock, a thread takes the
+// next piece and appends a placeholder to the queue; it parses the piece
+// outside the lock. Ordered: all threads share one stream, so pieces of one
+// large file, or of several small ones, are parsed in parallel and leave in the
+// order of files and records. Unordered: each thread has a stream. Whole files:
+// the consumer gets the pieces of a file once the last one is parsed.
 
 #ifndef LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_SOURCE_H_
 #define LODESTAR_TF_OPS_KERNELS_RECORDS_RECORD_SOURCE_H_
@@ -125,23 +125,33 @@ class RecordSource {
   // the rest of its file and all partially read files.
   absl::Status ReadWholeFile();
 
-  void RunOrdered();
-  void RunUnordered();
-  // Calls `run` and converts a failed allocation to an error.
-  void Guarded(void (RecordSource::*run)());
+  struct Stream {
+    Mutex mutex;
+    OpenFile current LODESTAR_GUARDED_BY(mutex);
+    // The files to read next.
+    std::deque<std::pair<absl::Status, OpenFile>> opened
+        LODESTAR_GUARDED_BY(mutex);
+  };
+
+  // Reads and parses pieces of a stream until there are no more.
+  void Run(Stream* stream);
+  // Returns the index of the next file to open; -1 after the last one.
+  int64_t TakeFile();
   absl::Status Open(int64_t number, OpenFile* file) const;
   // The source of a file's records, for messages.
   std::string Name(int64_t file) const;
   // Reads the next piece of `file`. If errors are skipped, an error ends the
   // file. *ended: there is no piece.
   absl::Status ReadPiece(OpenFile* file, RecordPiece* piece, bool* ended) const;
-  // Opens the next file. With a command, opens some later files as well, so
-  // that their processes start early. Requires: there is a next file.
-  absl::Status OpenNext() LODESTAR_REQUIRES(reading_mutex_);
+  // Moves to the next file. If the stream is ordered and there is a command,
+  // opens some later files as well, so that their processes start early.
+  // Returns false after the last file.
+  bool OpenNext(Stream* stream, absl::Status* status)
+      LODESTAR_REQUIRES(stream->mutex);
   // Reads the next piece of the current file, advancing to the next file if
   // necessary. Returns false at the end.
-  bool ReadOrdered(RecordPiece* piece, ParsedPiece* parsed)
-      LODESTAR_REQUIRES(reading_mutex_);
+  bool ReadNext(Stream* stream, RecordPiece* piece, ParsedPiece* parsed)
+      LODESTAR_REQUIRES(stream->mutex);
   // Parses a piece into `parsed`, skipping records before `first`.
   void Parse(const RecordPiece& piece, int64_t first,
              ParsedPiece* parsed) const;
@@ -160,20 +170,17 @@ class RecordSource {
   const std::unique_ptr<PipeCommand> opener_;
   const std::unique_ptr<PipeCommand> command_;
 
-  Mutex reading_mutex_;
-  OpenFile current_ LODESTAR_GUARDED_BY(reading_mutex_);
-  int64_t next_file_ LODESTAR_GUARDED_BY(reading_mutex_);
-  // From next_file_ on.
-  std::deque<std::pair<absl::Status, OpenFile>> opened_
-      LODESTAR_GUARDED_BY(reading_mutex_);
+  std::deque<Stream> streams_;
 
   // Used by the consumer: the pieces of a complete file, and of others by
   // number.
   std::deque<std::unique_ptr<ParsedPiece>> whole_;
   std::map<int64_t, std::deque<std::unique_ptr<ParsedPiece>>> parts_;
 
-  Mutex mutex_ LODESTAR_ACQUIRED_AFTER(reading_mutex_);
+  // Acquired after the mutex of a stream.
+  Mutex mutex_;
   ConditionVariable changed_;
+  int64_t next_file_ LODESTAR_GUARDED_BY(mutex_);  // to open
   std::deque<std::unique_ptr<ParsedPiece>> queue_ LODESTAR_GUARDED_BY(mutex_);
   int64_t running_ LODESTAR_GUARDED_BY(mutex_);
   int64_t bad_in_a_row_ LODESTAR_GUARDED_BY(mutex_) = 0;

@@ -27,9 +27,7 @@ class Registry {
   // Returns false if the name is in use.
   bool Add(const std::string& name, std::shared_ptr<T> object) {
     MutexLock lock(&mutex_);
-    for (auto it = entries_.begin(); it != entries_.end();) {
-      it = it->second.object.expired() ? entries_.erase(it) : std::next(it);
-    }
+    EraseExpired();
     Entry entry{object, object};
     return entries_.emplace(name, std::move(entry)).second;
   }
@@ -42,15 +40,21 @@ class Registry {
   // Makes the object if there is none.
   std::shared_ptr<T> FindOrMake(const std::string& name) {
     MutexLock lock(&mutex_);
+    EraseExpired();
     Entry& entry = entries_[name];
-    if (entry.kept == nullptr)
-      entry.object = entry.kept = std::make_shared<T>();
-    return entry.kept;
+    std::shared_ptr<T> object = entry.object.lock();
+    if (object == nullptr) {
+      entry.object = object = entry.kept = std::make_shared<T>();
+    }
+    return object;
   }
-  // Removes the name. Other owners keep the object.
-  void Remove(const std::string& name) { Drop(name, /*erase=*/true); }
   // Removes the name once there is no other owner.
-  void Release(const std::string& name) { Drop(name, /*erase=*/false); }
+  void Release(const std::string& name) {
+    std::shared_ptr<T> last;  // destroyed after unlocking
+    MutexLock lock(&mutex_);
+    const auto it = entries_.find(name);
+    if (it != entries_.end()) last.swap(it->second.kept);
+  }
 
  private:
   struct Entry {
@@ -58,13 +62,10 @@ class Registry {
     std::weak_ptr<T> object;
   };
 
-  void Drop(const std::string& name, bool erase) {
-    std::shared_ptr<T> last;  // destroyed after unlocking
-    MutexLock lock(&mutex_);
-    const auto it = entries_.find(name);
-    if (it == entries_.end()) return;
-    last.swap(it->second.kept);
-    if (erase) entries_.erase(it);
+  void EraseExpired() LODESTAR_REQUIRES(mutex_) {
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      it = it->second.object.expired() ? entries_.erase(it) : std::next(it);
+    }
   }
 
   Mutex mutex_;

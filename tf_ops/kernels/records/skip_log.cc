@@ -6,6 +6,7 @@
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/tensor_util.h"
 #include "tf_ops/kernels/records/registry.h"
+#include "tf_ops/kernels/records/slot_attributes.h"
 
 namespace lodestar {
 std::shared_ptr<SkipLog> SkipLog::Named(const std::string& name) {
@@ -44,20 +45,9 @@ std::vector<std::string> SkipLog::messages() const {
 
 namespace {
 
-absl::Status ReadName(OpKernelContext* ctx, std::string* name) {
-  const Tensor& input = ctx->input(0);
-  if (input.dims() != 0 || input.scalar<tstring>()().empty()) {
-    return InvalidArgumentError(
-        "`log` must be a scalar that is not empty, found shape ",
-        input.shape().DebugString());
-  }
-  *name = input.scalar<tstring>()();
-  return absl::OkStatus();
-}
-
 absl::Status RunSkipLogRead(OpKernelContext* ctx) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
+  LODESTAR_TRY(ReadName(ctx->input(0), "log", &name));
   const std::shared_ptr<SkipLog> log = SkipLog::Named(name);
   const std::vector<std::string> messages = log->messages();
   LODESTAR_TRY(OutputScalar(ctx, 0, log->count()));
@@ -66,26 +56,18 @@ absl::Status RunSkipLogRead(OpKernelContext* ctx) {
 
 absl::Status RunSkipLogAdd(OpKernelContext* ctx) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
-  for (int i = 1; i < 3; ++i) {
-    if (ctx->input(i).dims() != 0) {
-      return InvalidArgumentError(
-          "`message` and `count` must be scalars, found ",
-          ctx->input(i).shape().DebugString());
-    }
-  }
-  const int64_t count = ctx->input(2).scalar<int64_t>()();
-  if (count < 0) {
-    return InvalidArgumentError("`count` must be at least 0, found ", count);
-  }
+  LODESTAR_TRY(ReadName(ctx->input(0), "log", &name));
+  LODESTAR_TRY(CheckRank(ctx->input(1), "message", 0));
+  int64_t count = 0;
+  LODESTAR_TRY(ReadScalar(ctx->input(2), "count", &count, 0));
   SkipLog::Named(name)->Add(ctx->input(1).scalar<tstring>()(), count);
   return absl::OkStatus();
 }
 
 absl::Status RunSkipLogForget(OpKernelContext* ctx) {
   std::string name;
-  LODESTAR_TRY(ReadName(ctx, &name));
-  Registry<SkipLog>::Global().Remove(name);
+  LODESTAR_TRY(ReadName(ctx->input(0), "log", &name));
+  Registry<SkipLog>::Global().Release(name);
   return absl::OkStatus();
 }
 

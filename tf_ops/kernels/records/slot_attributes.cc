@@ -7,16 +7,18 @@
 
 #include "tensorflow/core/util/overflow.h"
 #include "tf_ops/kernels/base/kernel.h"
+#include "tf_ops/kernels/base/tensor_util.h"
 
 namespace lodestar {
 
 using tensorflow::DataTypeVector;
+using tensorflow::PartialTensorShape;
 
 absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
                                   std::vector<ColumnSpec> leading) {
   std::vector<std::string> names;
   DataTypeVector types;
-  std::vector<tensorflow::PartialTensorShape> shapes;
+  std::vector<PartialTensorShape> shapes;
   std::vector<int64_t> limits;
   std::vector<int64_t> weighs;
   std::vector<bool> used;
@@ -41,7 +43,7 @@ absl::Status SlotAttributes::Init(OpKernelConstruction* ctx,
   for (const ColumnSpec& spec : specs_) {
     slot_types_.push_back(spec.is_text ? tensorflow::DT_STRING
                                        : tensorflow::DT_INT64);
-    slot_shapes_.push_back(tensorflow::PartialTensorShape({}));
+    slot_shapes_.push_back(PartialTensorShape({}));
   }
   slot_types_.insert(slot_types_.end(), types.begin(), types.end());
   slot_shapes_.insert(slot_shapes_.end(), shapes.begin(), shapes.end());
@@ -112,39 +114,30 @@ absl::Status SlotAttributes::InitOutputs(OpKernelConstruction* ctx) {
 }
 
 absl::Status SlotAttributes::CheckOutputShapes(int64_t num_rows) const {
-  constexpr int64_t kUnknown = -1;
   size_t output = 0;
-  const auto check = [&](const std::vector<int64_t>& wanted) {
-    const tensorflow::PartialTensorShape& found = output_shapes_[output++];
-    if (found.unknown_rank()) return absl::OkStatus();
-    bool holds = found.dims() == static_cast<int>(wanted.size());
-    for (int d = 0; d < found.dims() && holds; ++d) {
-      holds = found.dim_size(d) < 0 || found.dim_size(d) == wanted[d];
-    }
-    if (holds) return absl::OkStatus();
-    std::string text;
-    for (const int64_t dim : wanted) {
-      text += (text.empty() ? "" : ",") +
-              (dim < 0 ? std::string("?") : StrCat(dim));
+  const auto check = [&](const std::vector<int64_t>& dims) {
+    const PartialTensorShape& found = output_shapes_[output++];
+    PartialTensorShape wanted, merged;
+    LODESTAR_TRY(PartialTensorShape::BuildPartialTensorShape(dims, &wanted));
+    if (found.MergeWith(wanted, &merged).ok() && merged.IsIdenticalTo(wanted)) {
+      return absl::OkStatus();
     }
     return InvalidArgumentError("`output_shapes` of tensor ", output - 1,
-                                " is ", found.DebugString(), ", expected [",
-                                text, "]");
+                                " is ", found.DebugString(), ", expected ",
+                                wanted.DebugString());
   };
+  const bool is_known =
+      num_rows >= 0 && num_rows < std::numeric_limits<int64_t>::max();
   for (size_t c = 0; c < specs_.size(); ++c) {
     if (!specs_[c].used) continue;
     if (IsSparse(c)) {
-      const bool is_known =
-          num_rows >= 0 && num_rows < std::numeric_limits<int64_t>::max();
-      LODESTAR_TRY(check({kUnknown}));
-      LODESTAR_TRY(check({is_known ? num_rows + 1 : kUnknown}));
+      LODESTAR_TRY(check({-1}));
+      LODESTAR_TRY(check({is_known ? num_rows + 1 : -1}));
       continue;
     }
-    std::vector<int64_t> wanted = {num_rows};
-    for (int d = 0; d < slot_shapes_[c].dims(); ++d) {
-      wanted.push_back(slot_shapes_[c].dim_size(d));
-    }
-    LODESTAR_TRY(check(wanted));
+    std::vector<int64_t> dims = {num_rows};
+    for (const int64_t dim : slot_shapes_[c].dim_sizes()) dims.push_back(dim);
+    LODESTAR_TRY(check(dims));
   }
   return absl::OkStatus();
 }
@@ -243,10 +236,7 @@ std::vector<std::pair<std::string, tensorflow::AttrValue>> GraphAttributes(
 
 absl::Status ReadScalar(const Tensor& tensor, const char* name, int64_t* value,
                         int64_t lowest, int64_t highest) {
-  if (tensor.dims() != 0) {
-    return InvalidArgumentError("`", name, "` must be a scalar, found shape ",
-                                tensor.shape().DebugString());
-  }
+  LODESTAR_TRY(CheckRank(tensor, name, 0));
   *value = tensor.scalar<int64_t>()();
   if (*value < lowest || *value > highest) {
     return InvalidArgumentError("`", name, "` must be from ", lowest, " to ",
@@ -255,12 +245,17 @@ absl::Status ReadScalar(const Tensor& tensor, const char* name, int64_t* value,
   return absl::OkStatus();
 }
 
+absl::Status ReadName(const Tensor& tensor, const char* name,
+                      std::string* text) {
+  LODESTAR_TRY(CheckRank(tensor, name, 0));
+  *text = tensor.scalar<tstring>()();
+  if (!text->empty()) return absl::OkStatus();
+  return InvalidArgumentError("`", name, "` must not be empty.");
+}
+
 absl::Status ReadPaths(const Tensor& filenames,
                        std::vector<std::string>* paths) {
-  if (filenames.dims() != 1) {
-    return InvalidArgumentError("`filenames` must have rank 1, found ",
-                                filenames.shape().DebugString());
-  }
+  LODESTAR_TRY(CheckRank(filenames, "filenames", 1));
   for (int64_t i = 0; i < filenames.NumElements(); ++i) {
     paths->emplace_back(filenames.vec<tstring>()(i));
   }

@@ -86,6 +86,9 @@ constexpr int64_t kMaxScalar = std::numeric_limits<int64_t>::max();
 absl::Status ReadScalar(const tensorflow::Tensor& tensor, const char* name,
                         int64_t* value, int64_t lowest = kMinScalar,
                         int64_t highest = kMaxScalar);
+// Checks that the input `name` of an op is a string that is not empty.
+absl::Status ReadName(const tensorflow::Tensor& tensor, const char* name,
+                      std::string* text);
 // Checks that `filenames` is a vector and sets *paths to it.
 absl::Status ReadPaths(const tensorflow::Tensor& filenames,
                        std::vector<std::string>* paths);

@@ -21,8 +21,8 @@ namespace lodestar {
 //   is shard_index modulo num_shards.
 // drop_remainder: Whether to drop a last batch with fewer samples.
 // deterministic: Whether samples have the order of files and records. If
-//   not, each thread reads its own file, and pieces are returned when they
-//   are ready.
+//   not, each thread reads its own file, and pieces are returned in the order
+//   in which they are read.
 // whole_files: Whether to return a file's samples only after all of it is
 //   parsed, so that its errors come first.
 // skip_errors: Whether to skip and log bad records instead of failing.
