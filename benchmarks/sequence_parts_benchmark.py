@@ -1,4 +1,4 @@
-"""Compares slice, concat, windows, scatter and top-k ops with TensorFlow.
+"""Compares concatenation and windows of sequences with TensorFlow.
 
 The baselines are the fastest compositions of TensorFlow's ops that we found.
 """
@@ -17,25 +17,13 @@ from benchmarks.sequence_benchmark import (
 
 sequence = lodestar.sequence
 
-WIDTH = 64
 FILTER = 3
-TOKENS = [1, 2, 3]
-TOPKS = [1, 3, 5]
-CHANNELS = 3
 
 
 def owners(x) -> tf.Tensor:
     """Returns the sequence of each row; value_rowids() is slower."""
     rows = tf.range(tf.shape(x.flat_values, out_type=tf.int64)[0])
     return tf.searchsorted(x.row_splits, rows, "right", tf.int64) - 1
-
-
-def gathered_slice(x, offset, length):
-    """Slices by a gather."""
-    begins = x.row_splits[:-1] + offset
-    return tf.gather(
-        x.flat_values, tf.ragged.range(begins, begins + length).flat_values
-    )
 
 
 def gathered_windows(x, start, size, pad):
@@ -57,55 +45,6 @@ def gathered_conv(x, weight):
     return tf.matmul(tf.reshape(windows, [-1, weight.shape[0]]), weight)
 
 
-def scattered(matrix, index, updates):
-    """Adds updates to rows of a matrix."""
-    places = tf.stack([owners(index), index.flat_values], 1)
-    return tf.tensor_scatter_nd_add(matrix, places, updates.flat_values)
-
-
-def masked_erase(x):
-    """Drops TOKENS by a mask."""
-    ids = x.flat_values
-    kept = tf.ones_like(ids, tf.bool)
-    for token in TOKENS:
-        kept &= ids != token
-    kept_before = tf.pad(tf.cumsum(tf.cast(kept, tf.int64)), [[1, 0]])
-    return tf.boolean_mask(ids, kept), tf.gather(kept_before, x.row_splits)
-
-
-def padded_topk(x, lengths, order):
-    """Averages the largest values by tf.math.top_k of padded rows."""
-    rows = tf.RaggedTensor.from_row_lengths(
-        x.flat_values, lengths, validate=False
-    ).to_tensor(-np.inf)
-    largest = tf.math.top_k(rows, max(TOPKS)).values
-    largest = tf.where(largest == -np.inf, 0.0, largest)
-    means = [tf.reduce_sum(largest[:, :k], 1) / k for k in TOPKS]
-    means = tf.gather(tf.stack(means, -1), order)
-    return tf.reshape(means, [-1, CHANNELS * len(TOPKS)])
-
-
-def matrices(rng, count):
-    """Returns matrices, their row and col, and the arguments of padded_topk()."""
-    rows, cols = rng.integers(1, 40, count), rng.integers(1, 40, count)
-    lengths = np.repeat(cols, rows * CHANNELS)
-    numbers = rng.normal(size=lengths.sum()).astype(np.float32)
-    ends = np.cumsum(rows * CHANNELS)
-    order = [
-        end
-        - r * CHANNELS
-        + np.arange(r * CHANNELS).reshape(CHANNELS, r).T.ravel()
-        for end, r in zip(ends, rows, strict=True)
-    ]
-    return (
-        tf.RaggedTensor.from_row_lengths(numbers, rows * cols * CHANNELS),
-        tf.RaggedTensor.from_row_lengths(np.zeros(rows.sum()), rows),
-        tf.RaggedTensor.from_row_lengths(np.zeros(cols.sum()), cols),
-        tf.constant(lengths),
-        tf.constant(np.concatenate(order)),
-    )
-
-
 def main() -> None:
     """Prints one line for each op and direction."""
     args = arguments(__doc__)
@@ -121,20 +60,12 @@ def main() -> None:
         )
         for _ in range(BATCHES)
     ]
-    counts = [int(x.nrows()) for x in xs]
     indexes = [
-        x.with_flat_values(tf.constant(rng.integers(0, WIDTH, num_rows)))
+        x.with_flat_values(tf.constant(rng.integers(0, 64, num_rows)))
         for x in xs
     ]
 
-    def parts(x):
-        lengths = x.row_lengths().numpy()
-        offset = rng.integers(0, lengths + 1)
-        return tf.constant(offset), tf.constant(
-            rng.integers(0, lengths - offset + 1)
-        )
-
-    def run(work, against, ours, baseline, feeds, place=None, items=num_rows):
+    def run(work, against, ours, baseline, feeds, place=None):
         pairs = [(work, ours, baseline)]
         if place is not None:
             pairs.append(
@@ -156,21 +87,13 @@ def main() -> None:
                 lambda feed, f=functions[1]: tf.nest.flatten(f(*feed))[0],
                 feeds,
                 against=against,
-                items=items,
+                items=num_rows,
                 wanted=1.0,
                 runs=args.runs,
                 # Sums may be in another order; compared above.
                 same_result=False,
             )
 
-    run(
-        "slice",
-        "tf.ragged.range, tf.gather",
-        lambda *feed: sequence.slice(*feed).flat_values,
-        gathered_slice,
-        [(x, *parts(x)) for x in xs],
-        place=0,
-    )
     run(
         "concat",
         "tf.concat of RaggedTensors",
@@ -193,42 +116,6 @@ def main() -> None:
         lambda x: sequence.enumerate(x, 3).flat_values,
         lambda x: gathered_windows(x, 0, 3, tf.constant(0, tf.int64)),
         [(x,) for x in indexes],
-    )
-    run(
-        "erase",
-        "tf.boolean_mask, tf.cumsum",
-        lambda x: tf.nest.flatten(
-            sequence.erase(x, TOKENS), expand_composites=True
-        ),
-        masked_erase,
-        [(x,) for x in indexes],
-    )
-    run(
-        "scatter",
-        "tf.tensor_scatter_nd_add",
-        sequence.scatter,
-        scattered,
-        [
-            (
-                tf.zeros([count, WIDTH]),
-                index,
-                index.with_flat_values(tf.random.normal([num_rows])),
-            )
-            for index, count in zip(indexes, counts, strict=True)
-        ],
-        place=2,
-    )
-    feeds = [matrices(rng, 16 if args.small else 256) for _ in range(BATCHES)]
-    run(
-        "topk_avg_pooling",
-        "tf.math.top_k of padded rows",
-        lambda x, row, col, lengths, order: (
-            sequence.topk_avg_pooling(x, row, col, TOPKS, CHANNELS).flat_values
-        ),
-        lambda x, row, col, lengths, order: padded_topk(x, lengths, order),
-        feeds,
-        place=0,
-        items=int(np.mean([x.flat_values.shape[0] for x, *_ in feeds])),
     )
 
 

@@ -952,48 +952,6 @@ def lodestar_library_version(
 ) -> tf.Tensor: ...
 
 
-def lodestar_lod_from_absolute(
-    absolute: Sequence[tf.Tensor],
-    name: str | None = None,
-) -> list[tf.Tensor]: ...
-
-
-def lodestar_lod_from_lengths(
-    lengths: Sequence[tf.Tensor],
-    name: str | None = None,
-) -> list[tf.Tensor]: ...
-
-
-def lodestar_lod_from_sparse(
-    indices: tf.Tensor,
-    dense_shape: tf.Tensor,
-    num_levels: int,
-    drop_columns: bool = False,
-    name: str | None = None,
-) -> list[tf.Tensor]: ...
-
-
-class _LodSlice(NamedTuple):
-    row_range: tf.Tensor
-    sliced: list[tf.Tensor]
-
-
-def lodestar_lod_slice(
-    num_rows: tf.Tensor,
-    begin: tf.Tensor,
-    end: tf.Tensor,
-    levels: Sequence[tf.Tensor],
-    num_sliced: int,
-    name: str | None = None,
-) -> _LodSlice: ...
-
-
-def lodestar_lod_to_absolute(
-    levels: Sequence[tf.Tensor],
-    name: str | None = None,
-) -> list[tf.Tensor]: ...
-
-
 def lodestar_lod_validate(
     num_rows: tf.Tensor,
     levels: Sequence[tf.Tensor],
@@ -1329,14 +1287,6 @@ def lodestar_release_turn(
 ) -> tf.Operation | None: ...
 
 
-def lodestar_selected_rows_validate(
-    rows: tf.Tensor,
-    num_values: tf.Tensor,
-    height: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
-
-
 class _SequenceConcat(NamedTuple):
     rows: tf.Tensor
     row_splits: tf.Tensor
@@ -1373,19 +1323,6 @@ def lodestar_sequence_context_gradient(
     size: int,
     name: str | None = None,
 ) -> tf.Tensor: ...
-
-
-class _SequenceErase(NamedTuple):
-    rows: tf.Tensor
-    kept_splits: tf.Tensor
-
-
-def lodestar_sequence_erase(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    tokens: tf.Tensor,
-    name: str | None = None,
-) -> _SequenceErase: ...
 
 
 class _SequenceExpand(NamedTuple):
@@ -1454,59 +1391,6 @@ def lodestar_sequence_pool_gradient(
 ) -> tf.Tensor: ...
 
 
-class _SequenceReshape(NamedTuple):
-    rows: tf.Tensor
-    reshaped_splits: tf.Tensor
-
-
-def lodestar_sequence_reshape(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    new_dim: int,
-    name: str | None = None,
-) -> _SequenceReshape: ...
-
-
-def lodestar_sequence_reverse(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
-
-
-def lodestar_sequence_scatter_places(
-    index: tf.Tensor,
-    index_lod: Sequence[tf.Tensor],
-    updates_lod: Sequence[tf.Tensor],
-    updates_shape: tf.Tensor,
-    x_shape: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
-
-
-class _SequenceSlice(NamedTuple):
-    rows: tf.Tensor
-    sliced_splits: tf.Tensor
-
-
-def lodestar_sequence_slice(
-    values: tf.Tensor,
-    row_splits: tf.Tensor,
-    offset: tf.Tensor,
-    length: tf.Tensor,
-    name: str | None = None,
-) -> _SequenceSlice: ...
-
-
-def lodestar_sequence_slice_gradient(
-    gradient: tf.Tensor,
-    row_splits: tf.Tensor,
-    offset: tf.Tensor,
-    length: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
-
-
 def lodestar_sequence_softmax(
     values: tf.Tensor,
     row_splits: tf.Tensor,
@@ -1518,17 +1402,6 @@ def lodestar_sequence_softmax_gradient(
     probabilities: tf.Tensor,
     gradient: tf.Tensor,
     row_splits: tf.Tensor,
-    name: str | None = None,
-) -> tf.Tensor: ...
-
-
-def lodestar_sequence_topk(
-    values: tf.Tensor,
-    x_splits: tf.Tensor,
-    row_splits: tf.Tensor,
-    col_splits: tf.Tensor,
-    channels: int,
-    k: int,
     name: str | None = None,
 ) -> tf.Tensor: ...
 
