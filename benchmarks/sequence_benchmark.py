@@ -180,45 +180,6 @@ def softmax(options):
         )
 
 
-def gathered_reverse(x, ids):
-    """Reverses the rows of each sequence by a gather."""
-    mirrors = x.row_splits[:-1] + x.row_splits[1:] - 1
-    rows = tf.range(tf.size(ids, out_type=tf.int64))
-    return tf.gather(x.flat_values, tf.gather(mirrors, ids) - rows)
-
-
-def padded_reverse(x, ids):
-    """Reverses by way of a padded batch."""
-    lengths = x.row_lengths()
-    padded = tf.reverse_sequence(x.to_tensor(), lengths, seq_axis=1)
-    return tf.RaggedTensor.from_tensor(padded, lengths).flat_values
-
-
-def reverse(options):
-    """Compares with a gather, a slice and tf.reverse_sequence."""
-
-    def ours(x, ids):
-        return lodestar.sequence.reverse(x).flat_values
-
-    comparisons = Comparisons(options)
-    comparisons.run("reverse", ours, gathered_reverse, "tf.gather", 3.0)
-    comparisons.run(
-        "reverse",
-        ours,
-        lambda x, ids: x[:, ::-1].flat_values,
-        "ragged x[:, ::-1]",
-        3.0,
-    )
-    # A padded batch with the hot sequence would have 17 GB.
-    Comparisons(options, hot=0).run(
-        "reverse, no hot sequence",
-        ours,
-        padded_reverse,
-        "tf.reverse_sequence, padded",
-        3.0,
-    )
-
-
 def repetitions(count: int, hot: int) -> tf.RaggedTensor:
     """Makes `count` sequences of 0 to 2 steps, one of them `hot` steps long."""
     lengths = np.arange(count) % 3
@@ -390,7 +351,6 @@ def main() -> None:
     for works in (
         pool,
         softmax,
-        reverse,
         expand_as,
         expand,
         pad,

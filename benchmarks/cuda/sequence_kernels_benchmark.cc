@@ -132,10 +132,6 @@ void RunShape(Random* random, int64_t num_rows, int64_t dim) {
   }
 
   const int64_t row_bytes = dim * kFloatBytes;
-  run.Line("reverse", 2 * rows_bytes + splits_bytes, [&] {
-    return LaunchSequenceReverse(run.stream(), values.data(), row_bytes, splits,
-                                 rows.data());
-  });
   run.Line("expand_as", rows_bytes + pooled_bytes + splits_bytes, [&] {
     return LaunchSequenceExpandAs(run.stream(), pooled.data(), row_bytes,
                                   splits, rows.data());

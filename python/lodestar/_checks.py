@@ -3,7 +3,7 @@
 import difflib
 import numbers
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -283,6 +283,44 @@ def assert_true(holds: Any, message: Sequence[Any]) -> Any:
         text = " ".join(map(_first_elements, message))
         raise tf.errors.InvalidArgumentError(None, None, text)
     return None
+
+
+def assert_none(
+    wrong: tf.Tensor, message: Callable[[tf.Tensor], Sequence[Any]]
+) -> Any:
+    """Returns a check, for `after`, that no element of a vector is True.
+
+    Args:
+        wrong: A bool vector or scalar.
+        message: Returns the strings and tensors of integers that make the message.
+            Called with the place of the first True, a vector of one number.
+
+    Raises:
+        tf.errors.InvalidArgumentError: An element is True. A graph raises it when it
+            runs.
+    """
+    holds = tf.logical_not(tf.reduce_any(wrong))
+    if tf.executing_eagerly() and holds:
+        return None
+
+    def fail() -> tf.Tensor:
+        parts = [
+            part
+            if isinstance(part, str)
+            else tf.strings.reduce_join(
+                tf.strings.as_string(part), separator=", "
+            )
+            for part in message(tf.where(tf.reshape(wrong, [-1]))[:1, 0])
+        ]
+        text = tf.strings.join(parts)
+        if tf.executing_eagerly():
+            raise tf.errors.InvalidArgumentError(
+                None, None, tf.compat.as_str_any(text.numpy())
+            )
+        return after(tf.debugging.Assert(holds, [text]), holds)
+
+    # Only a failing check makes its message.
+    return tf.cond(holds, lambda: holds, fail)
 
 
 def _first_elements(part: Any, count: int = 3) -> str:

@@ -22,7 +22,6 @@
 #include "tf_ops/core/sequence/sequence_expand.h"
 #include "tf_ops/core/sequence/sequence_pad.h"
 #include "tf_ops/core/sequence/sequence_pool.h"
-#include "tf_ops/core/sequence/sequence_reverse.h"
 #include "tf_ops/core/sequence/sequence_softmax.h"
 #include "tf_ops/kernels/sequence/cuda/sequence_cuda.h"
 
@@ -159,15 +158,6 @@ void TestCopies(Random* random, const char* name) {
     const DeviceBuffer<int64_t> offsets(shape.splits);
     const DeviceSplits splits{offsets.data(), shape.batch(), shape.num_rows()};
     const DeviceBuffer<T> values(numbers, shape.shift);
-    {
-      std::vector<T> wanted(numbers.size());
-      SequenceReverse<T>(numbers.data(), shape.dim, shape.splits, wanted.data(),
-                         nullptr);
-      const DeviceBuffer<T> out(numbers.size(), shape.shift);
-      REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(), row_bytes,
-                                         splits, out.data()));
-      ExpectNear(what("reverse"), out, wanted);
-    }
     int64_t longest = 0;
     Expect(PaddedSteps(shape.splits, -1, &longest).ok(), what("padded steps"));
     const std::vector<T> step = ExactNumbers<T>(random, shape.dim);
@@ -311,12 +301,8 @@ void TestBadSplits(Random* random, const char* name) {
         ExpectIntact(what + " gradient", gradient);
       }
     }
-    const DeviceBuffer<T> out(num_rows * dim);
-    REQUIRE_CUDA(LaunchSequenceReverse(kStream, values.data(),
-                                       dim * static_cast<int64_t>(sizeof(T)),
-                                       splits, out.data()));
-    ExpectIntact(what + " reverse", out);
     if constexpr (!std::is_integral_v<T>) {
+      const DeviceBuffer<T> out(num_rows * dim);
       const DeviceBuffer<char> scratch(
           SequenceSoftmaxScratchBytes(NumberOf<T>(), dim, splits));
       REQUIRE_CUDA(LaunchSequenceSoftmax(kStream, NumberOf<T>(), values.data(),

@@ -13,9 +13,6 @@ sequence_concat = gen_ops.lodestar_sequence_concat
 sequence_context = replaceable(gen_ops.lodestar_sequence_context)
 sequence_pad = replaceable(gen_ops.lodestar_sequence_pad)
 sequence_unpad = replaceable(gen_ops.lodestar_sequence_unpad)
-sequence_reshape = gen_ops.lodestar_sequence_reshape
-sequence_reverse = replaceable(gen_ops.lodestar_sequence_reverse)
-sequence_slice = gen_ops.lodestar_sequence_slice
 sequence_softmax = replaceable(gen_ops.lodestar_sequence_softmax)
 
 
@@ -213,39 +210,6 @@ def _sequence_unpad_gradient(
     )
     padded_gradient.set_shape(padded.shape)
     return padded_gradient, None
-
-
-@tf.RegisterGradient("Lodestar>SequenceReshape")
-def _sequence_reshape_gradient(
-    op: tf.Operation, gradient: tf.Tensor, unused_splits_gradient: tf.Tensor
-) -> Grads:
-    values = op.inputs[0]
-    return tf.reshape(gradient, tf.shape(values, out_type=tf.int64)), None
-
-
-@tf.RegisterGradient("Lodestar>SequenceReverse")
-def _sequence_reverse_gradient(op: tf.Operation, gradient: tf.Tensor) -> Grads:
-    return sequence_reverse(gradient, op.inputs[1]), None
-
-
-@tf.RegisterGradient("Lodestar>SequenceSlice")
-def _sequence_slice_gradient(
-    op: tf.Operation, gradient: tf.Tensor, unused_splits_gradient: tf.Tensor
-) -> Grads:
-    values, row_splits, offset, length = op.inputs
-    values_gradient = gen_ops.lodestar_sequence_slice_gradient(
-        gradient=gradient, row_splits=row_splits, offset=offset, length=length
-    )
-    values_gradient.set_shape(values.shape)
-    return values_gradient, None, None, None
-
-
-@tf.RegisterGradient("Lodestar>SequenceSliceGradient")
-def _sequence_slice_gradient_gradient(
-    op: tf.Operation, gradient: tf.Tensor
-) -> Grads:
-    back, _ = sequence_slice(gradient, *op.inputs[1:])
-    return back, None, None, None
 
 
 def _gradient_of_values(

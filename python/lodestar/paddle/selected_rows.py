@@ -7,8 +7,12 @@ import keras
 import tensorflow as tf
 
 from lodestar import _bases
-from lodestar._checks import after, as_int64, as_vector
-from lodestar._library import gen_ops
+from lodestar._checks import (
+    after,
+    as_int64,
+    as_vector,
+    assert_none,
+)
 from lodestar._typing import TensorLike
 from lodestar.ragged import paddle_stream
 from lodestar.ragged.arguments import (
@@ -57,11 +61,43 @@ class SelectedRows(_bases.ExtensionType):
         """
         self.values = as_values(values)
         self.height = as_int64("height", height, 0)
-        self.rows = gen_ops.lodestar_selected_rows_validate(
-            as_vector("rows", rows),
-            tf.shape(self.values, out_type=tf.int64)[0],
-            self.height,
-        )
+        rows = as_vector("rows", rows)
+        count = tf.shape(self.values)[0]
+        checks = [
+            assert_none(
+                tf.not_equal(tf.size(rows), count),
+                lambda _: [
+                    *(
+                        "`rows` has ",
+                        tf.size(rows),
+                        " elements, but there are ",
+                    ),
+                    *(count, " values."),
+                ],
+            ),
+            assert_none(
+                self.height < 0,
+                lambda _: [
+                    "`height` must be at least 0, got ",
+                    self.height,
+                    ".",
+                ],
+            ),
+            assert_none(
+                (rows < 0) | (rows >= self.height),
+                lambda i: [
+                    *(
+                        "`rows[",
+                        i,
+                        "]` must be in [0, ",
+                        self.height,
+                        "), got ",
+                    ),
+                    *(tf.gather(rows, i), "."),
+                ],
+            ),
+        ]
+        self.rows = after(checks, rows)
 
     @classmethod
     def from_indexed_slices(

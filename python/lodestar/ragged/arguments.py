@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from lodestar._checks import as_vector, check_dtype, check_unmasked
 from lodestar._typing import TensorLike
-from lodestar.ops import lod_ops
+from lodestar.ragged import levels as _levels
 
 Parts = tuple[tf.Tensor, tuple[tf.Tensor, ...]]
 
@@ -82,7 +82,5 @@ def nested(
 
 def validated(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> Parts:
     """Returns the rows, and the levels after a check against them at run time."""
-    if not levels:
-        return values, ()
     num_rows = tf.shape(values, out_type=tf.int64)[0]
-    return values, tuple(lod_ops.lod_validate(num_rows, levels))
+    return values, _levels.validated(num_rows, levels)

@@ -8,8 +8,9 @@ import tensorflow as tf
 from lodestar import _bases
 from lodestar._checks import MOVED_DTYPES, as_int64, as_vector, check_count
 from lodestar._typing import DTypeLike, TensorLike
-from lodestar.ops import lod_ops, symbolic_build
+from lodestar.ops import symbolic_build
 from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ragged import levels as conversions
 from lodestar.ragged import (
     nested_lists,
     padding,
@@ -125,7 +126,7 @@ class LoDTensor(_bases.ExtensionType):
         if order == "inner_first":
             levels = levels[::-1]
         if absolute:
-            levels = lod_ops.lod_from_absolute(levels)
+            levels = conversions.from_absolute(levels)
         return cls._checked(values, levels)
 
     @classmethod
@@ -155,9 +156,9 @@ class LoDTensor(_bases.ExtensionType):
         """
         values = as_values(values)
         lengths = as_one_level_or_more("lengths", lengths)
-        levels = lod_ops.lod_from_lengths(lengths)
+        levels = conversions.from_lengths(lengths)
         if absolute:
-            levels = lod_ops.lod_from_absolute(levels)
+            levels = conversions.from_absolute(levels)
         return cls._checked(values, levels)
 
     @classmethod
@@ -224,13 +225,13 @@ class LoDTensor(_bases.ExtensionType):
                 "`sparse` must have a static rank of 2 or more, got shape "
                 f"{sparse_tensor.shape}."
             )
-        levels = lod_ops.lod_from_sparse(
+        levels = conversions.from_sparse(
             sparse_tensor.indices,
             sparse_tensor.dense_shape,
-            rank - 1,
+            rank,
             columns == "drop",
         )
-        return cls(sparse_tensor.values, tuple(levels))
+        return cls(sparse_tensor.values, levels)
 
     def to_sparse(self) -> tf.SparseTensor:
         """Converts to a SparseTensor with a dimension per level and one for rows.
@@ -411,7 +412,7 @@ class LoDTensor(_bases.ExtensionType):
 
     def absolute(self) -> tuple[tf.Tensor, ...]:
         """Returns every level as row offsets, outermost first."""
-        return tuple(lod_ops.lod_to_absolute(self.lod))
+        return conversions.absolute(self.lod)
 
     def level(self, level: int) -> "LoDTensor":
         """Returns the same rows without the levels above `level`; copies nothing.
@@ -502,10 +503,10 @@ class LoDTensor(_bases.ExtensionType):
         Raises:
             ValueError: There is no such level.
             tf.errors.InvalidArgumentError: Not 0 <= begin <= end <= units, or
-                offsets of the units do not nest (names index and value).
+                offsets of the units do not nest.
         """
         rows, levels = self._cut(level, begin, end)
-        return LoDTensor(self.values[rows[0] : rows[1]], tuple(levels))
+        return LoDTensor(self.values[rows[0] : rows[1]], levels)
 
     def sub_lod(
         self, level: int, begin: TensorLike, end: TensorLike
@@ -517,7 +518,7 @@ class LoDTensor(_bases.ExtensionType):
             range: int64 `[2]`, the first row and the row after the last one.
         """
         rows, levels = self._cut(level, begin, end)
-        return LoDTensor(self.values, tuple(levels)).lengths(), rows
+        return LoDTensor(self.values, levels).lengths(), rows
 
     def _check_level(self, level: int) -> None:
         if not 0 <= level < self.num_levels:
@@ -527,14 +528,13 @@ class LoDTensor(_bases.ExtensionType):
 
     def _cut(
         self, level: int, begin: TensorLike, end: TensorLike
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    ) -> tuple[tf.Tensor, conversions.Levels]:
         self._check_level(level)
-        return lod_ops.lod_slice(
+        return conversions.cut(
             tf.shape(self.values, out_type=tf.int64)[0],
+            self.lod[level:],
             as_int64("begin", begin, 0),
             as_int64("end", end, 0),
-            self.lod,
-            num_sliced=self.num_levels - level,
         )
 
     @staticmethod

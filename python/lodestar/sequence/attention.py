@@ -269,7 +269,9 @@ class _Groups:
         One tensor of all rows is moved and padded faster than several.
         """
         dims = [x.shape[-1] for x in rows]
-        ordered = _permute(tf.concat(rows, -1), self._order, self._inverse)
+        ordered = nesting.permute(
+            tf.concat(rows, -1), self._order, self._inverse
+        )
         parts = tf.split(ordered, self._sizes, num=_GROUPS)
         padded = []
         for part, lengths in zip(parts, self._lengths, strict=True):
@@ -287,16 +289,4 @@ class _Groups:
             padding.from_padded(tf.transpose(part, [0, 2, 1, 3]), lengths)[0]
             for part, lengths in zip(padded, self._lengths, strict=True)
         ]
-        return _permute(tf.concat(rows, 0), self._inverse, self._order)
-
-
-@tf.custom_gradient
-def _permute(x: tf.Tensor, order: tf.Tensor, inverse: tf.Tensor) -> Any:
-    """Gathers each row once, so that the gradient is a gather, not a sum."""
-
-    def gradient(upstream: tf.Tensor) -> Any:
-        # Not `_permute`: SavedModels do not contain gradients of gradients, and
-        # TensorFlow warns of that when it loads them.
-        return tf.gather(upstream, inverse), None, None
-
-    return tf.gather(x, order), gradient
+        return nesting.permute(tf.concat(rows, 0), self._inverse, self._order)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
@@ -72,12 +73,23 @@ def concat(
             )
     with tf.name_scope(name or "sequence_concat"):
         level = nesting.check_level("level", level, len(first_splits))
-
-        def move(units: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-            return sequence_ops.sequence_concat(
-                units, [s for _, lod in nested for s in lod[: level + 1]]
+        upper = [s for _, lod in nested for s in lod[: level + 1]]
+        if level + 1 == len(first_splits):
+            rows, joined = sequence_ops.sequence_concat(
+                [rows for rows, _ in nested], upper
             )
-
-        return nesting.pack_like(
-            xs[0], *nesting.move_units(nested, level, move)
-        )
+            return nesting.pack_like(xs[0], rows, (*first_splits[:-1], joined))
+        # Concatenates the numbers of the units, counted over all inputs.
+        units, numbers, count = [], [], tf.constant(0, tf.int64)
+        for rows, splits in nested:
+            rows, splits = validated(rows, splits)
+            below = tf.RaggedTensor.from_nested_row_splits(
+                rows, splits[level + 1 :], validate=False
+            )
+            units.append(below)
+            numbers.append(tf.range(count, count + below.nrows()))
+            count += below.nrows()
+        order, joined = sequence_ops.sequence_concat(numbers, upper)
+        moved = tf.gather(tf.concat(units, 0), order)
+        splits = (*first_splits[:level], joined, *moved.nested_row_splits)
+        return nesting.pack_like(xs[0], moved.flat_values, splits)

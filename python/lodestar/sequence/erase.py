@@ -3,9 +3,9 @@
 import tensorflow as tf
 
 from lodestar._checks import INT_DTYPES, as_dtype_of
-from lodestar._library import gen_ops
 from lodestar._typing import TensorLike
 from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
@@ -50,7 +50,11 @@ def erase(
             f"`tokens` must have rank 1, got shape {tokens.shape}."
         )
     with tf.name_scope(name or "sequence_erase"):
-        left, left_splits = gen_ops.lodestar_sequence_erase(
-            rows, splits[-1], tokens
+        rows, splits = validated(rows, splits)
+        left, places = tf.raw_ops.ListDiff(
+            x=nesting.one_a_row("x", rows, "token"), y=tokens, out_idx=tf.int64
         )
+        left_splits = tf.searchsorted(places, splits[-1], out_type=tf.int64)
+        left = tf.reshape(left, tf.concat([[-1], tf.shape(rows)[1:]], 0))
+        left = tf.ensure_shape(left, [None, *rows.shape[1:]])
         return nesting.pack_like(x, left, (*splits[:-1], left_splits))

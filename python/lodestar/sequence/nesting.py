@@ -1,16 +1,16 @@
 """Conversion between nested inputs, and rows with the splits of their levels."""
 
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
 import tensorflow as tf
 
 from lodestar import _private
-from lodestar._checks import after, assert_true
-from lodestar.ops import lod_ops, symbolic_build
-from lodestar.ragged import LoDTensor
+from lodestar._checks import after, assert_none
+from lodestar.ops import symbolic_build
+from lodestar.ragged import LoDTensor, levels
 from lodestar.ragged.arguments import nested
 
 # A RaggedTensor or LoDTensor, also for results of the input's kind.
@@ -27,6 +27,11 @@ def check_level(name: str, level: int, num_levels: int) -> int:
     return num_levels - 1 if level == -1 else int(level)
 
 
+def lengths(splits: tf.Tensor) -> tf.Tensor:
+    """Returns the length of each sequence."""
+    return splits[1:] - splits[:-1]
+
+
 def rows_of_units(
     splits: Sequence[tf.Tensor], level: int
 ) -> tuple[tf.Tensor, int]:
@@ -38,62 +43,56 @@ def rows_of_units(
     level = check_level("level", level, len(splits))
     if level + 1 == len(splits):
         return splits[level], level
-    return lod_ops.lod_to_absolute(splits)[level], level
+    return levels.absolute(splits)[level], level
 
 
-def move_units(
-    nested: Sequence[tuple[tf.Tensor, tuple[tf.Tensor, ...]]],
-    level: int,
-    move: Callable[[list[tf.Tensor]], tuple[tf.Tensor, tf.Tensor]],
+def take_units(
+    rows: tf.Tensor,
+    splits: Sequence[tf.Tensor],
+    order: tf.Tensor,
+    inverse: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tuple[tf.Tensor, ...]]:
-    """Moves units of the level below `level`, or rows if that is the last.
-
-    Units move with their rows and levels.
+    """Returns the rows and splits of units in another order.
 
     Args:
-        nested: Rows and splits of one or more inputs with as many levels.
-        level: A level, or -1 for the last.
-        move: Called with the rows of each input, or with the numbers of its
-            units from the first input to the last. Returns the rows or numbers
-            of the result, and the splits of `level`.
-
-    Returns:
-        The rows and splits of the result; the levels above are those of the
-        first input.
-
-    Raises:
-        ValueError: There is no such level.
+        rows: Rows of the units.
+        splits: Splits of the units and of the levels below; without any, units are
+            rows.
+        order: The number of each unit of the result; none may repeat.
+        inverse: If all units are taken, the place of each unit in `order`.
     """
-    lods = [splits for _, splits in nested]
-    level = check_level("level", level, len(lods[0]))
-    if level + 1 == len(lods[0]):
-        rows, moved = move([rows for rows, _ in nested])
-        return rows, (*lods[0][:level], moved)
-    units, numbers, count = [], [], tf.constant(0, tf.int64)
-    for rows, splits in nested:
-        # The first check is of all splits.
-        checks = [
-            lod_ops.lod_to_absolute(splits),
-            tf.debugging.assert_equal(
-                splits[-1][-1],
-                tf.shape(rows, tf.int64)[0],
-                "the last level must end at the number of rows",
-            ),
-        ]
-        rows = after(checks, rows)
-        below = tf.RaggedTensor.from_nested_row_splits(
-            rows, splits[level + 1 :], validate=False
+    if splits:
+        units = tf.RaggedTensor.from_nested_row_splits(
+            rows, splits, validate=False
         )
-        units.append(below)
-        numbers.append(tf.range(count, count + below.nrows()))
-        count += below.nrows()
-    order, moved = move(numbers)
-    ordered = tf.gather(tf.concat(units, 0), order)
-    return ordered.flat_values, (
-        *lods[0][:level],
-        moved,
-        *ordered.nested_row_splits,
-    )
+        taken = tf.gather(units, order)
+        return taken.flat_values, taken.nested_row_splits
+    if inverse is None:
+        return _gather_once(rows, order), ()
+    return permute(rows, order, inverse), ()
+
+
+@tf.custom_gradient
+def _gather_once(x: tf.Tensor, order: tf.Tensor) -> Any:
+    """Gathers rows at most once each; the gradient is dense."""
+    count = tf.shape(x, tf.int64)[0]
+
+    def gradient(upstream: tf.Tensor) -> Any:
+        return tf.math.unsorted_segment_sum(upstream, order, count), None
+
+    return tf.gather(x, order), gradient
+
+
+@tf.custom_gradient
+def permute(x: tf.Tensor, order: tf.Tensor, inverse: tf.Tensor) -> Any:
+    """Gathers each row once, so that the gradient is a gather, not a sum."""
+
+    def gradient(upstream: tf.Tensor) -> Any:
+        # Not `permute`: SavedModels do not contain gradients of gradients, and
+        # TensorFlow warns of that when it loads them.
+        return tf.gather(upstream, inverse), None, None
+
+    return tf.gather(x, order), gradient
 
 
 def how_to_get_ragged(x: Any) -> str:
@@ -187,13 +186,12 @@ def check_same_lengths(
 ) -> Any:
     """Returns a check, for `after`, that the sequences of two levels are as long."""
     number = check_same_number(name, splits, of, wanted)
-    differ = tf.not_equal(after(number, splits), wanted)
-    return assert_true(
-        tf.logical_not(tf.reduce_any(differ)),
-        [
+    return assert_none(
+        tf.not_equal(after(number, splits), wanted),
+        lambda i: [
             f"`{name}` and `{of}` must have sequences of the same lengths; the first "
-            "that differs is sequence",
-            tf.argmax(differ) - 1,
+            "that differs is sequence ",
+            *(i - 1, "."),
         ],
     )
 
@@ -202,13 +200,11 @@ def check_same_number(
     name: str, splits: tf.Tensor, of: str, wanted: tf.Tensor
 ) -> Any:
     """Returns a check, for `after`, of the number of sequences."""
-    return assert_true(
-        tf.equal(tf.size(splits), tf.size(wanted)),
-        [
-            f"`{name}` and `{of}` must have equally many sequences, got",
-            tf.size(splits) - 1,
-            "and",
-            tf.size(wanted) - 1,
+    return assert_none(
+        tf.not_equal(tf.size(splits), tf.size(wanted)),
+        lambda _: [
+            f"`{name}` and `{of}` must have equally many sequences, got ",
+            *(tf.size(splits) - 1, " and ", tf.size(wanted) - 1, "."),
         ],
     )
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import nesting
@@ -42,10 +43,9 @@ def positions(
     with tf.name_scope(name or "sequence_positions"):
         _, splits = nesting.flatten("x", x)
         units, _ = nesting.rows_of_units(splits, level)
-        starts, ends = units[:-1], units[1:]
-        rows = tf.range(units[-1])
-        if from_end:
-            counted = tf.repeat(ends - 1, ends - starts) - rows
-        else:
-            counted = rows - tf.repeat(starts, ends - starts)
+        ends = units[1:] - 1 if from_end else units[:-1]
+        counted = tf.range(units[-1]) - sequence_ops.sequence_expand_as(
+            ends, units
+        )
+        counted = -counted if from_end else counted
         return nesting.pack_like(x, counted, splits)

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from lodestar._checks import check_count
-from lodestar.ops import sequence_ops
+from lodestar._checks import after, assert_none, check_count
 from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
@@ -48,10 +48,19 @@ def reshape(
     check_count("new_dim", new_dim)
     rows, splits = nesting.flatten("x", x)
     with tf.name_scope(name or "sequence_reshape"):
-        row_splits, level = nesting.rows_of_units(splits, level)
-        reshaped, reshaped_splits = sequence_ops.sequence_reshape(
-            rows, row_splits, new_dim
+        rows, splits = validated(rows, splits)
+        units, level = nesting.rows_of_units(splits, level)
+        dim = tf.reduce_prod(tf.shape(rows, tf.int64)[1:])
+        lengths = nesting.lengths(units)
+        check = assert_none(
+            tf.not_equal(lengths * dim % new_dim, 0),
+            lambda b: [
+                *("sequence ", b, " has ", tf.gather(lengths, b), " rows of "),
+                *(dim, " = ", tf.gather(lengths, b) * dim, " values, not a "),
+                f"multiple of `new_dim`={new_dim}.",
+            ],
         )
-        return nesting.pack_like(
-            x, reshaped, (*splits[:level], reshaped_splits)
-        )
+        ends = after(check, units * dim // new_dim)
+        reshaped = tf.reshape(rows, tf.stack([ends[-1], new_dim]))
+        reshaped = tf.ensure_shape(reshaped, [None, new_dim])
+        return nesting.pack_like(x, reshaped, (*splits[:level], ends))

@@ -5,6 +5,7 @@ import tensorflow as tf
 from lodestar._checks import MOVED_DTYPES
 from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
@@ -39,11 +40,15 @@ def reverse(x: Nested, level: int = -1, *, name: str | None = None) -> Nested:
     values, splits = nesting.flatten("x", x, _DTYPES)
     with tf.name_scope(name or "sequence_reverse"):
         level = nesting.check_level("level", level, len(splits))
-
-        def move(units: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-            turned = sequence_ops.sequence_reverse(units[0], splits[level])
-            return turned, splits[level]
-
-        return nesting.pack_like(
-            x, *nesting.move_units([(values, splits)], level, move)
+        values, splits = validated(values, splits)
+        units = splits[level]
+        # The first and the last number of a sequence have the same sum as each
+        # pair of numbers that change places.
+        sums = sequence_ops.sequence_expand_as(
+            units[:-1] + units[1:] - 1, units
         )
+        order = sums - tf.range(units[-1])
+        rows, below = nesting.take_units(
+            values, splits[level + 1 :], order, inverse=order
+        )
+        return nesting.pack_like(x, rows, (*splits[: level + 1], *below))

@@ -1,11 +1,20 @@
 """Scattered addition of sequences into the rows of a matrix."""
 
+from typing import Any
+
 import tensorflow as tf
 
-from lodestar._checks import FLOAT_DTYPES, INT_DTYPES, check_dtype
-from lodestar._library import gen_ops
+from lodestar._checks import (
+    FLOAT_DTYPES,
+    INT_DTYPES,
+    after,
+    assert_none,
+    check_dtype,
+)
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
 from lodestar.ragged import LoDTensor
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 
 _DTYPES = FLOAT_DTYPES + INT_DTYPES
@@ -56,13 +65,11 @@ def scatter(
     x = check_dtype("x", tf.convert_to_tensor(x), _DTYPES)
     if x.shape.rank is not None and x.shape.rank < 2:
         raise ValueError(f"`x` must have rank 2 or more, got shape {x.shape}.")
-    columns, index_lod = nesting.flatten("index", index, INT_DTYPES)
-    rows, updates_lod = nesting.flatten("updates", updates, (x.dtype,))
-    if len(index_lod) != len(updates_lod):
-        raise ValueError(
-            f"`updates` has {len(updates_lod)} levels, but `index` has "
-            f"{len(index_lod)}."
-        )
+    (columns, rows), splits = nesting.aligned(
+        {"index": index, "updates": updates}
+    )
+    check_dtype("index", columns, INT_DTYPES)
+    check_dtype("updates", rows, (x.dtype,))
     nesting.check_one_a_row("index", columns, "number")
     if x.shape.rank == 2 and rows.shape[1:].is_compatible_with([1]):
         rows = nesting.one_a_row("updates", rows, "number")
@@ -75,13 +82,33 @@ def scatter(
         )
     with tf.name_scope(name or "sequence_scatter"):
         shape = tf.shape(x, out_type=tf.int64)
-        places = gen_ops.lodestar_sequence_scatter_places(
-            tf.cast(nesting.one_a_row("index", columns, "number"), tf.int64),
-            index_lod,
-            updates_lod,
-            tf.shape(rows, out_type=tf.int64),
-            shape,
+        rows = after(_check_fit(tf.shape(rows, tf.int64), shape), rows)
+        columns = nesting.one_a_row("index", columns, "number")
+        columns = tf.cast(columns, tf.int64)
+        columns, (*_, splits) = validated(columns, splits)
+        count = tf.size(splits, tf.int64) - 1
+        check = assert_none(
+            tf.not_equal(shape[0], count),
+            lambda _: [
+                *("`x` has ", shape[0], " rows, but `index` has ", count),
+                " sequences.",
+            ],
         )
+        numbers = tf.range(after(check, count))
+        numbers = sequence_ops.sequence_expand_as(numbers, splits)
+        check = assert_none(
+            (columns < 0) | (columns >= shape[1]),
+            lambda p: [
+                *("`index[", p, "]` must be in [0, ", shape[1], "), got "),
+                *(
+                    tf.gather(columns, p),
+                    " in sequence ",
+                    tf.gather(numbers, p),
+                ),
+                ".",
+            ],
+        )
+        places = after(check, numbers * shape[1] + columns)
         compute = tf.float32 if x.dtype.size == 2 else x.dtype
         sums = tf.math.unsorted_segment_sum(
             tf.cast(rows, compute), places, shape[0] * shape[1]
@@ -89,3 +116,28 @@ def scatter(
         summed = tf.cast(x, compute) + tf.reshape(sums, shape)
         summed = tf.cast(summed, x.dtype)
         return tf.ensure_shape(summed, x.shape)
+
+
+def _check_fit(updates: tf.Tensor, x: tf.Tensor) -> Any:
+    """Returns a check, for `after`, of shapes [P, ...] and [B, D, ...].
+
+    Or [P, 1] and [B, D].
+    """
+    row, wanted = updates[1:], x[2:]
+    common = tf.minimum(tf.size(row), tf.size(wanted))
+    fits = tf.equal(tf.size(row), tf.size(wanted)) & tf.reduce_all(
+        tf.equal(row[:common], wanted[:common])
+    )
+    is_column = tf.equal(tf.size(wanted), 0) & (tf.size(row) < 2)
+    fits |= is_column & tf.reduce_all(tf.equal(row, 1))
+    return assert_none(
+        tf.logical_not(fits),
+        lambda _: [
+            *(
+                "`updates` has shape [",
+                updates,
+                "], which does not match `x` of ",
+            ),
+            *("shape [", x, "]."),
+        ],
+    )

@@ -2,10 +2,17 @@
 
 import tensorflow as tf
 
-from lodestar._checks import MOVED_DTYPES, as_vector
+from lodestar._checks import (
+    MOVED_DTYPES,
+    after,
+    as_vector,
+    assert_none,
+)
 from lodestar._typing import TensorLike
 from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
+from lodestar.ragged import levels
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
@@ -50,14 +57,49 @@ def slice(
     rows, splits = nesting.flatten("x", x, MOVED_DTYPES)
     with tf.name_scope(name or "sequence_slice"):
         level = nesting.check_level("level", level, len(splits))
-        offset = as_vector("offset", offset)
-        length = as_vector("length", length)
-
-        def move(units: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-            return sequence_ops.sequence_slice(
-                units[0], splits[level], offset, length
-            )
-
-        return nesting.pack_like(
-            x, *nesting.move_units([(rows, splits)], level, move)
+        rows, splits = validated(rows, splits)
+        begins, lengths = splits[level][:-1], nesting.lengths(splits[level])
+        offset = _as_many("offset", offset, lengths)
+        length = _as_many("length", length, lengths)
+        check = assert_none(
+            (offset > lengths) | (length > lengths - offset),
+            lambda b: [
+                *("`length[", b, "]` is ", tf.gather(length, b)),
+                *(" from `offset[", b, "]`=", tf.gather(offset, b)),
+                *(
+                    ", but sequence ",
+                    b,
+                    " has length ",
+                    tf.gather(lengths, b),
+                    ".",
+                ),
+            ],
         )
+        sliced = levels.offsets(after(check, length))
+        moved_by = sequence_ops.sequence_expand_as(
+            begins + offset - sliced[:-1], sliced
+        )
+        order = tf.range(sliced[-1]) + moved_by
+        rows, below = nesting.take_units(rows, splits[level + 1 :], order)
+        return nesting.pack_like(x, rows, (*splits[:level], sliced, *below))
+
+
+def _as_many(name: str, numbers: TensorLike, lengths: tf.Tensor) -> tf.Tensor:
+    """Returns a vector of a number per sequence."""
+    numbers = as_vector(name, numbers)
+    check = assert_none(
+        tf.not_equal(tf.size(numbers), tf.size(lengths)),
+        lambda _: [
+            *(f"`{name}` has ", tf.size(numbers), " elements, but there are "),
+            *(tf.size(lengths), " sequences."),
+        ],
+    )
+    numbers = after(check, numbers)
+    check = assert_none(
+        numbers < 0,
+        lambda b: [
+            *(f"`{name}[", b, "]` must be at least 0, got "),
+            *(tf.gather(numbers, b), "."),
+        ],
+    )
+    return after(check, numbers)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lodestar._arguments import explained
-from lodestar._checks import FLOAT_DTYPES, check_count
-from lodestar._library import gen_ops
-from lodestar.ops import lod_ops
+from lodestar._checks import FLOAT_DTYPES, after, assert_none, check_count
+from lodestar.ops import sequence_ops
 from lodestar.ops.sequence_op import takes_keras_tensors
-from lodestar.ragged import LoDTensor
+from lodestar.ragged import LoDTensor, levels
+from lodestar.ragged.arguments import validated
 from lodestar.sequence import nesting
 from lodestar.sequence.nesting import Nested
 
@@ -32,7 +32,7 @@ def topk_avg_pooling(
     matrices in row-major order, one after another, with as many rows as sequence b of
     `row` and as many columns as sequence b of `col`. A row with fewer than k numbers is
     still divided by k. Of equal numbers the first wins and gets the gradient. NaN comes
-    after every number.
+    after every number. Rows are padded to the length of the longest one.
 
     >>> x = tf.ragged.constant([[4.0, 2.0, 9.0, 1.0, 3.0, 5.0]])
     >>> row, col = tf.ragged.constant([[0, 0]]), tf.ragged.constant([[0, 0, 0]])
@@ -69,30 +69,85 @@ def topk_avg_pooling(
     check_count("channel_num", channel_num)
     values, x_splits = nesting.flatten("x", x, FLOAT_DTYPES)
     nesting.check_one_a_row("x", values, "number")
-    row_rows, levels = nesting.flatten("row", row)
-    _, col_splits = nesting.flatten("col", col)
+    row_rows, row_lod = nesting.flatten("row", row)
+    col_rows, col_lod = nesting.flatten("col", col)
     with tf.name_scope(name or "sequence_topk_avg_pooling"):
-        row_splits = lod_ops.lod_validate(
-            tf.shape(row_rows, out_type=tf.int64)[0], levels
-        )
         values = nesting.one_a_row("x", values, "number")
-        index = gen_ops.lodestar_sequence_topk(
+        values, (*_, x_splits) = validated(values, x_splits)
+        _, row_lod = validated(row_rows, row_lod)
+        _, (*_, col_splits) = validated(col_rows, col_lod)
+        checks = [
+            nesting.check_same_number("row", row_lod[-1], "x", x_splits),
+            nesting.check_same_number("col", col_splits, "x", x_splits),
+        ]
+        x_splits = after(checks, x_splits)
+        lengths = nesting.lengths(x_splits)
+        heights = nesting.lengths(row_lod[-1])
+        widths = nesting.lengths(col_splits)
+        check = assert_none(
+            tf.not_equal(lengths, channel_num * heights * widths),
+            lambda b: [
+                *("sequence ", b, " of `x` has ", tf.gather(lengths, b)),
+                f" values, expected {channel_num} channels of ",
+                *(
+                    tf.gather(heights, b),
+                    " rows of ",
+                    tf.gather(widths, b),
+                    ".",
+                ),
+            ],
+        )
+        heights = after(check, heights)
+        # The rows of all matrices, in the order of x.
+        row_splits = levels.offsets(channel_num * heights)
+        averages = _averages(
             values,
-            x_splits[-1],
-            row_splits[-1],
-            col_splits[-1],
-            channel_num,
-            max(topks),
+            levels.offsets(sequence_ops.sequence_expand_as(widths, row_splits)),
+            topks,
         )
-        compute = tf.float32 if values.dtype.size == 2 else values.dtype
-        # The zero at the end is for missing numbers.
-        padded = tf.pad(tf.cast(values, compute), [[0, 1]])
-        missing = tf.shape(values, out_type=tf.int64)[0]
-        largest = tf.gather(padded, tf.where(index < 0, missing, index))
-        averages = tf.stack(
-            [tf.reduce_sum(largest[..., :k], -1) / k for k in topks], axis=-1
+        # From the order of channels and rows to that of rows and channels.
+        first, step = (
+            sequence_ops.sequence_expand_as(x, row_lod[-1])[:, tf.newaxis]
+            for x in (row_splits[:-1] - row_lod[-1][:-1], heights)
         )
+        number = tf.range(row_lod[-1][-1])[:, tf.newaxis]
+        channel = tf.range(channel_num, dtype=tf.int64)
+        averages = tf.gather(averages, first + number + step * channel)
         averages = tf.reshape(averages, [-1, channel_num * len(topks)])
-        return nesting.pack_like(
-            row, tf.cast(averages, values.dtype), row_splits
-        )
+        return nesting.pack_like(row, averages, row_lod)
+
+
+def _averages(
+    values: tf.Tensor, splits: tf.Tensor, topks: Sequence[int]
+) -> tf.Tensor:
+    """Returns the averages `[rows, len(topks)]` of the largest values of rows."""
+    compute = tf.float32 if values.dtype.size == 2 else values.dtype
+    wide = tf.cast(values, compute)
+    # top_k takes rows of one length, and does not define the place of NaN.
+    keys = _keys(wide)
+    lengths = nesting.lengths(splits)
+    longest = tf.reduce_max(tf.concat([lengths, [max(topks)]], 0))
+    padded, _ = sequence_ops.sequence_pad(
+        keys, splits, tf.constant(keys.dtype.min, keys.dtype), longest
+    )
+    places = tf.math.top_k(padded, max(topks)).indices
+    places = tf.cast(places, tf.int64)
+    # The zero at the end is for missing numbers.
+    places = tf.where(
+        places < lengths[:, tf.newaxis],
+        places + splits[:-1, tf.newaxis],
+        splits[-1],
+    )
+    largest = tf.gather(tf.pad(wide, [[0, 1]]), places)
+    averages = [tf.reduce_sum(largest[:, :k], -1) / k for k in topks]
+    return tf.cast(tf.stack(averages, -1), values.dtype)
+
+
+def _keys(values: tf.Tensor) -> tf.Tensor:
+    """Returns integers in the order of floats, with NaN before all numbers."""
+    integer = tf.int64 if values.dtype == tf.float64 else tf.int32
+    bits = tf.bitcast(values, integer)
+    # The bits of negative numbers descend, and -0 equals 0.
+    keys = tf.where(bits < 0, tf.bitwise.bitwise_xor(bits, integer.max), bits)
+    keys = tf.where(tf.equal(values, 0), tf.zeros([], integer), keys)
+    return tf.where(tf.math.is_nan(values), integer.min + 1, keys)

@@ -32,24 +32,6 @@ std::vector<T> Pool(Combiner combiner, const std::vector<T>& rows,
   return pooled;
 }
 
-TEST(SequencePoolTest, TheDocumentedExample) {
-  EXPECT_EQ(Pool(Combiner::kSum, kRows, kSplits),
-            (std::vector<float>{4, 12, 6, 0}));
-  EXPECT_EQ(Pool(Combiner::kMean, kRows, kSplits),
-            (std::vector<float>{2, 4, 3, 0}));
-  const auto sqrtn = Pool(Combiner::kSqrtn, kRows, kSplits);
-  EXPECT_FLOAT_EQ(sqrtn[0], 4 / std::sqrt(2.0f));
-  EXPECT_FLOAT_EQ(sqrtn[1], 12 / std::sqrt(3.0f));
-  EXPECT_EQ(Pool(Combiner::kFirst, kRows, kSplits),
-            (std::vector<float>{1, 2, 5, 0}));
-  EXPECT_EQ(Pool(Combiner::kLast, kRows, kSplits),
-            (std::vector<float>{3, 6, 1, 0}));
-  std::vector<int64_t> winners;
-  EXPECT_EQ(Pool(Combiner::kMax, kRows, kSplits, -9.0f, &winners),
-            (std::vector<float>{3, 6, 5, -9}));
-  EXPECT_EQ(winners, (std::vector<int64_t>{1, 4, 5, -1}));
-}
-
 TEST(SequencePoolTest, MaxKeepsTheFirstAndNanNeverWins) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<int64_t> winners;
@@ -284,26 +266,6 @@ TEST(SequencePoolTest, RejectsAnIndexOfAnotherSequence) {
           StrCat("`index` has ", bad, " for sequence 1 of rows [2, 5)."));
     }
   }
-}
-
-TEST(SequencePoolTest, GradientsReachTheSourceRows) {
-  const std::vector<float> gradient = {1, 2, 3, 4};
-  const auto back = [&](Combiner combiner) {
-    std::vector<int64_t> winners;
-    Pool(combiner, kRows, kSplits, 0.0f, &winners);
-    std::vector<float> rows(kRows.size(), -1.0f);
-    EXPECT_TRUE(SequencePoolGradient(combiner, gradient.data(), 1, kSplits,
-                                     winners.data(), rows.data(), nullptr)
-                    .ok());
-    return rows;
-  };
-  EXPECT_EQ(back(Combiner::kSum), (std::vector<float>{1, 1, 2, 2, 2, 3, 3}));
-  EXPECT_EQ(back(Combiner::kMean),
-            (std::vector<float>{0.5f, 0.5f, 2.0f / 3, 2.0f / 3, 2.0f / 3, 1.5f,
-                                1.5f}));
-  EXPECT_EQ(back(Combiner::kMax), (std::vector<float>{0, 1, 0, 0, 2, 3, 0}));
-  EXPECT_EQ(back(Combiner::kFirst), (std::vector<float>{1, 0, 2, 0, 0, 3, 0}));
-  EXPECT_EQ(back(Combiner::kLast), (std::vector<float>{0, 1, 0, 0, 2, 0, 3}));
 }
 
 }  // namespace

@@ -51,6 +51,8 @@ def test_the_bits_of_our_ops(dtype, step, longest, bags, rng):
     check(lambda: sequence.pad(x, maxlen=70))
     check(lambda: sequence.unpad(*sequence.pad(x), x))
     check(lambda: sequence.reverse(x))
+    check(lambda: sequence.reverse(nested, level=0))
+    check(lambda: sequence.slice(x, x.row_lengths() // 2, x.row_lengths() % 2))
     check(lambda: sequence.expand(x, x))
     check(lambda: sequence.expand(tf.range(bags), x))
     check(lambda: sequence.expand_as(tf.range(bags), x))
@@ -126,6 +128,7 @@ def test_a_model_of_sequences(tmp_path):
     steps = rows * 2.0 + keras.layers.Embedding(9, 3)(sequence.positions(ids))
     steps = layers.PerStep(keras.layers.Dense(3, activation="relu"))(steps)
     steps = layers.SequenceAttention(1, 2, causal=True)(steps)
+    steps = sequence.reverse(sequence.reshape(steps, 3))
     attended = layers.TargetAttention((2,))(sequence.pool(rows, "last"), steps)
     score = keras.layers.Dense(1)(
         keras.layers.Concatenate()([again, pooled, repeated, attended])

@@ -269,18 +269,18 @@ def test_a_function_inside_the_model_is_traced_apart(tmp_path):
 
 
 def test_an_op_without_replacement_is_refused(tmp_path):
-    class Erase(keras.layers.Layer):
+    class Concat(keras.layers.Layer):
         def call(self, ids):
-            return lodestar.sequence.erase(ids, [1]).to_tensor()
+            return lodestar.sequence.concat([ids, ids]).to_tensor()
 
         def compute_output_spec(self, ids):
             return keras.KerasTensor(ids.shape, "int64")
 
     with pytest.raises(
-        ValueError, match="layer 'eraser': Lodestar>SequenceErase"
+        ValueError, match="layer 'joined': Lodestar>SequenceConcat"
     ):
         lodestar.export.save_plain(
-            bag_model(Erase(name="eraser")), tmp_path / "s"
+            bag_model(Concat(name="joined")), tmp_path / "s"
         )
 
     class Counted(keras.layers.Layer):

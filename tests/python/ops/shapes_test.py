@@ -20,44 +20,34 @@ def _graph():
         yield
 
 
-def _slice(values, splits, offset, length):
-    return gen_ops.lodestar_sequence_slice(
-        _input(tf.float32, values),
-        _input(tf.int64, splits),
-        _input(tf.int64, offset),
-        _input(tf.int64, length),
+def _unpad(padded, lengths):
+    return gen_ops.lodestar_sequence_unpad(
+        _input(tf.float32, padded), _input(tf.int64, lengths)
     )
 
 
 @pytest.mark.parametrize(
-    ("values", "splits", "offset", "length", "rows", "sliced"),
+    ("padded", "lengths", "rows", "splits"),
     [
-        ([9, 3, None], [5], [4], [4], [None, 3, None], [5]),
-        ([9], [None], [None], [4], [None], [5]),
-        (None, [None], [None], [None], None, [None]),
-        (None, None, None, None, None, [None]),
+        ([4, 9, 3, None], [4], [None, 3, None], [5]),
+        ([None, 9], [4], [None], [5]),
+        ([4, None], [None], [None], [5]),
+        (None, [None], None, [None]),
+        (None, None, None, [None]),
     ],
 )
-def test_equal_dimensions_are_inferred(
-    values, splits, offset, length, rows, sliced
-):
-    outputs = _slice(values, splits, offset, length)
-    assert [_dims(output) for output in outputs] == [rows, sliced]
+def test_equal_dimensions_are_inferred(padded, lengths, rows, splits):
+    outputs = _unpad(padded, lengths)
+    assert [_dims(output) for output in outputs] == [rows, splits]
 
 
 @pytest.mark.parametrize(
-    ("values", "splits", "offset", "length"),
-    [
-        ([], [5], [4], [4]),
-        ([9], [5, 1], [4], [4]),
-        ([9], [5], [3], [4]),
-        ([9], [5], [None], [5]),
-        ([9], [0], [None], [None]),
-    ],
+    ("padded", "lengths"),
+    [([4], [4]), ([4, 9], [4, 1]), ([4, 9], [3])],
 )
-def test_wrong_shapes_are_errors(values, splits, offset, length):
+def test_wrong_shapes_are_errors(padded, lengths):
     with pytest.raises(ValueError, match="hape|imension"):
-        _slice(values, splits, offset, length)
+        _unpad(padded, lengths)
 
 
 def test_attributes_are_dimensions():

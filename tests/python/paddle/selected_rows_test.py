@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lodestar._library import gen_ops
 from lodestar.paddle import SelectedRows
 
 DTYPES = [tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64]
@@ -152,23 +151,6 @@ def test_gradient(method, rng):
 def test_errors(rows, height, error, message):
     with pytest.raises(error, match=message):
         SelectedRows(rows, [1.0, 2.0], height)
-
-
-@pytest.mark.parametrize(
-    "changed, message",
-    [
-        ({"rows": 0}, "`rows` must have rank 1"),
-        ({"num_values": [2]}, "`num_values` must have rank 0"),
-        ({"height": [2]}, "`height` must have rank 0"),
-    ],
-)
-def test_ops_refuse_invalid_arguments(changed, message):
-    arguments = {"rows": [0, 1], "num_values": 2, "height": 2, **changed}
-    arguments = {
-        name: tf.constant(value, tf.int64) for name, value in arguments.items()
-    }
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        gen_ops.lodestar_selected_rows_validate(**arguments)
 
 
 def test_the_complete_shape():

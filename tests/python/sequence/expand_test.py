@@ -4,16 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from batches import (
-    HUGE,
-    WIDE,
     check_gradients,
-    check_refusal,
     random_rows,
     splits_of,
 )
 
 from lodestar._checks import MOVED_DTYPES
-from lodestar._library import gen_ops
 from lodestar.ragged import LoDTensor
 from lodestar.sequence import expand, expand_as, nesting, pool
 
@@ -218,84 +214,3 @@ def test_invalid_arguments_are_refused():
         match="`x` has 2 rows to repeat, but `y` has 3 sequences",
     ):
         expand_as(tf.ones([2]), lod([[1, 2, 3]]))
-
-
-MAX = 2**63 - 1
-
-
-def expand_op(values=(1.0, 2.0, 3.0), row_splits=(0, 1, 3), ref=(0, 2, 3)):
-    return gen_ops.lodestar_sequence_expand(
-        values=values,
-        row_splits=tf.constant(row_splits, tf.int64),
-        ref_splits=tf.constant(ref, tf.int64),
-    )
-
-
-def gradient_op(gradient=(1.0,) * 4, row_splits=(0, 1, 3), ref=(0, 2, 3)):
-    return gen_ops.lodestar_sequence_expand_gradient(
-        gradient=gradient,
-        row_splits=tf.constant(row_splits, tf.int64),
-        ref_splits=tf.constant(ref, tf.int64),
-    )
-
-
-def as_op(values=(1.0, 2.0), row_splits=(0, 1, 3)):
-    return gen_ops.lodestar_sequence_expand_as(
-        values=values, row_splits=tf.constant(row_splits, tf.int64)
-    )
-
-
-@pytest.mark.parametrize(
-    "op, arguments, message",
-    [
-        (expand_op, dict(values=1.0), "`values` must have rank 1 or more"),
-        (expand_op, dict(row_splits=3), "`row_splits` must have rank 1"),
-        (expand_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (expand_op, dict(row_splits=[0, 4, 3]), "is greater than"),
-        (expand_op, dict(row_splits=[0, 1, 4]), "there are 3 rows"),
-        (expand_op, dict(ref=[]), "`ref_splits` is empty"),
-        (expand_op, dict(ref=[[0, 1]]), "`ref_splits` must have rank 1"),
-        (expand_op, dict(ref=[1, 2, 3]), r"`ref_splits\[0\]` must be 0, got 1"),
-        (expand_op, dict(ref=[0, -1, 3]), "is greater than"),
-        (
-            expand_op,
-            dict(ref=[0, 1]),
-            "`x` has 2 units to repeat, but `y` has 1",
-        ),
-        (expand_op, dict(ref=[0, 0, HUGE]), "sequence 1 of 2 rows, repeated"),
-        (
-            expand_op,
-            dict(values=[], row_splits=[0, 0], ref=[0, MAX]),
-            "whose splits overflow int64",
-        ),
-        (expand_op, dict(values=WIDE, row_splits=[0], ref=[0]), None),
-        (
-            expand_op,
-            dict(values=WIDE, row_splits=[0, 0], ref=[0, 1]),
-            "overflow",
-        ),
-        (gradient_op, dict(gradient=1.0), "`gradient` must have rank 1"),
-        (gradient_op, dict(gradient=[1.0] * 5), "`gradient` has 5 rows, but"),
-        (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (gradient_op, dict(row_splits=[0, 2, 1]), "is greater than"),
-        (gradient_op, dict(ref=[0, HUGE, MAX]), "sequence 1 of 2 rows"),
-        (gradient_op, dict(ref=[0]), "`gradient` has 4 rows, but .* produce 3"),
-        (
-            gradient_op,
-            dict(gradient=[], row_splits=[0, HUGE], ref=[0, 0]),
-            None,
-        ),
-        (as_op, dict(values=1.0), "`values` must have rank 1 or more"),
-        (as_op, dict(row_splits=3), "`row_splits` must have rank 1"),
-        (as_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (
-            as_op,
-            dict(row_splits=[0, 1]),
-            "`x` has 2 rows to repeat, but `y` has 1",
-        ),
-        (as_op, dict(row_splits=[0, 3, 2]), "is greater than"),
-        (as_op, dict(row_splits=[0, HUGE, MAX]), None),
-    ],
-)
-def test_ops_refuse_invalid_arguments(op, arguments, message):
-    check_refusal(op, arguments, message)

@@ -5,16 +5,7 @@ import pytest
 import tensorflow as tf
 from batches import (
     FLOATS,
-    HUGE,
-    LENGTHS,
-    WIDE,
     check_gradients,
-    check_gradients_of_nothing,
-    check_threads,
-    every_bad_splits,
-    every_nothing,
-    gradient_in,
-    splits_of,
 )
 
 import lodestar
@@ -45,89 +36,11 @@ def reference(values, splits, combiner, pad_value):
     return np.reshape(pooled, (len(splits) - 1, *values.shape[1:]))
 
 
-@pytest.mark.parametrize("combiner", COMBINERS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_matches_numpy(combiner, dtype, lengths, rng):
-    splits = splits_of(lengths)
-    for shape in ((), (5,), (2, 3), (0,), (70,)):
-        values = rng.normal(size=(splits[-1], *shape)) * 20
-        values = values.astype(dtype.as_numpy_dtype)
-        wanted = reference(values, splits, combiner, 7)
-        if dtype.is_integer:
-            wanted = np.trunc(wanted)
-        ragged = tf.RaggedTensor.from_row_splits(values, splits)
-        got = lodestar.sequence.pool(ragged, combiner, pad_value=7)
-        assert got.dtype == dtype
-        assert got.shape == wanted.shape
-        # One rounding of a 16-bit result; sums are kept in 32 bits.
-        rtol = {tf.float16: 1e-3, tf.bfloat16: 8e-3}.get(dtype, 2e-5)
-        np.testing.assert_allclose(
-            got.numpy().astype(np.float64), wanted, rtol=rtol, atol=1e-2
-        )
-
-
-def test_unknown_dimensions_in_a_function():
-    @tf.function(
-        input_signature=[tf.RaggedTensorSpec([None, None, 2], tf.float32, 1)]
-    )
-    def pooled(x):
-        y = lodestar.sequence.pool(x, "mean")
-        assert y.shape.as_list() == [None, 2]
-        return y
-
-    x = tf.RaggedTensor.from_row_lengths(tf.ones([3, 2]), [2, 0, 1])
-    assert pooled(x).numpy().tolist() == [[1, 1], [0, 0], [1, 1]]
-
-
-def test_two_levels_pool_the_last_and_keep_the_first():
-    x = LoDTensor.from_offsets(
-        np.array([1, 3, 2, 4, 1, 5, 6], np.float32),
-        [[0, 2, 2, 5], [0, 1, 3, 4, 4, 7]],
-    )
-    y = lodestar.sequence.pool(x)
-    assert isinstance(y, LoDTensor)
-    assert y.values.numpy().tolist() == [1, 5, 4, 0, 12]
-    assert y.lod[0].numpy().tolist() == [0, 2, 2, 5]
-    z = lodestar.sequence.pool(x.to_ragged())
-    assert z.to_list() == [[1, 5], [], [4, 0, 12]]
-    assert lodestar.sequence.pool(y).numpy().tolist() == [6, 0, 16]
-
-
 def test_index_of_the_first_maximum():
     x = tf.ragged.constant([[3.0, 5.0, 5.0], [], [1.0]])
     pooled, index = lodestar.sequence.pool(x, "max", with_index=True)
     assert pooled.numpy().tolist() == [5, 0, 1]
     assert index.numpy().tolist() == [1, -1, 3]
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-def test_gradients_are_numeric_ones_to_second_order(combiner, rng):
-    splits = tf.constant([0, 2, 2, 5], tf.int64)
-    values = tf.constant(rng.normal(size=(5, 3)))
-
-    def pooled(values):
-        x = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-        return lodestar.sequence.pool(x, combiner, pad_value=3.0)
-
-    check_gradients(pooled, values)
-
-
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
-@pytest.mark.parametrize("combiner", COMBINERS)
-def test_gradients_of_shorter_floats(combiner, dtype, rng):
-    splits = [0, 2, 2, 5]
-    values = rng.integers(-9, 9, size=(5, 3))
-    upstream = rng.integers(-9, 9, size=(3, 3))
-
-    def pooled(x):
-        ragged = tf.RaggedTensor.from_row_splits(x, splits)
-        return lodestar.sequence.pool(ragged, combiner)
-
-    short, exact = (
-        gradient_in(d, pooled, values, upstream) for d in (dtype, tf.float64)
-    )
-    np.testing.assert_allclose(short, exact, rtol=8e-3)
 
 
 def test_of_equal_maxima_the_first_gets_the_gradient():
@@ -140,16 +53,6 @@ def test_of_equal_maxima_the_first_gets_the_gradient():
     upstream = tf.constant([[9.0, 9.0], [1.0, 2.0], [3.0, 4.0]])
     gradient = tape.gradient(y, x, upstream)
     assert gradient.numpy().tolist() == [[0, 2], [1, 0], [0, 0], [3, 4]]
-
-
-@pytest.mark.parametrize("combiner", COMBINERS)
-@every_nothing
-def test_gradients_to_second_order_of_nothing(combiner, splits, shape):
-    check_gradients_of_nothing(
-        lambda x: lodestar.sequence.pool(x, combiner, pad_value=2.0),
-        splits,
-        shape,
-    )
 
 
 def test_nan_and_infinity():
@@ -184,11 +87,6 @@ def test_pad_values_are_exact():
             padded(tf.int32, pad_value)
 
 
-def test_same_bits_for_any_number_of_threads(rng):
-    for combiner in ("sum", "mean", "max"):
-        check_threads(lambda x, c=combiner: lodestar.sequence.pool(x, c), rng)
-
-
 def test_in_a_dataset():
     dataset = tf.data.Dataset.from_tensors(
         tf.ragged.constant([[1.0, 3.0], []])
@@ -215,18 +113,6 @@ def test_saved_model_keeps_ragged_and_lod_inputs(tmp_path):
     assert loaded.lod(x).to_ragged().to_list() == [[2.0], [0.0, 5.0]]
 
 
-def test_gradient_inside_a_function():
-    @tf.function
-    def slope(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x.flat_values)
-            y = tf.reduce_sum(lodestar.sequence.pool(x, "mean"))
-        return tape.gradient(y, x.flat_values)
-
-    x = tf.ragged.constant([[1.0, 2.0], [], [3.0]])
-    assert slope(x).numpy().tolist() == [0.5, 0.5, 1.0]
-
-
 @pytest.mark.parametrize("name, ours", [("average", "mean"), ("sqrt", "sqrtn")])
 def test_paddle_names_are_explained(name, ours):
     with pytest.raises(ValueError, match=f"'{name}', which is called '{ours}'"):
@@ -247,77 +133,6 @@ def test_invalid_arguments_are_refused():
         lodestar.sequence.pool(tf.ragged.constant([["a"]]))
     with pytest.raises(ValueError, match="`x` has no level"):
         lodestar.sequence.pool(LoDTensor([1.0], ()))
-
-
-@every_bad_splits
-def test_splits_are_checked_before_they_are_read(splits, message):
-    x = LoDTensor(tf.ones([3, 2]), (tf.constant(splits, tf.int64),))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        lodestar.sequence.pool(x)
-
-
-def pool_op(values=((1.0, 2.0),) * 3, row_splits=(0, 3), pad_value=0.0, **kw):
-    return gen_ops.lodestar_sequence_pool(
-        values=tf.convert_to_tensor(values, tf.float32),
-        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
-        pad_value=tf.convert_to_tensor(pad_value, tf.float32),
-        **kw,
-    )
-
-
-def gradient_op(
-    gradient=((1.0, 2.0),), row_splits=(0, 3), index=(), num_rows=3, **kw
-):
-    return gen_ops.lodestar_sequence_pool_gradient(
-        gradient=tf.convert_to_tensor(gradient, tf.float32),
-        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
-        index=tf.convert_to_tensor(index, tf.int64),
-        num_rows=tf.convert_to_tensor(num_rows, tf.int64),
-        **kw,
-    )
-
-
-@pytest.mark.parametrize(
-    "op, arguments, message",
-    [
-        (pool_op, dict(values=1.0), "`values` must have rank 1 or more"),
-        (pool_op, dict(row_splits=3), "`row_splits` must have rank 1"),
-        (pool_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank 1"),
-        (pool_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (pool_op, dict(row_splits=[0, 9]), "there are 3 rows"),
-        (pool_op, dict(row_splits=[0, 9, 3]), "is greater than"),
-        (pool_op, dict(row_splits=[0, -9, 3]), "is greater than"),
-        (pool_op, dict(pad_value=[0.0]), "`pad_value` must have rank 0"),
-        (pool_op, dict(combiner="median"), "median"),
-        (pool_op, dict(values=WIDE, row_splits=[0, 0]), "overflow"),
-        (gradient_op, dict(gradient=1.0), "`gradient` must have rank 1"),
-        (gradient_op, dict(gradient=[1.0, 2.0]), "`gradient` has 2 rows"),
-        (gradient_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (gradient_op, dict(row_splits=3), "`row_splits` must have rank 1"),
-        (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
-        (
-            gradient_op,
-            dict(num_rows=-1),
-            "`num_rows` must be at least 0, got -1",
-        ),
-        (gradient_op, dict(num_rows=[3]), "`num_rows` must have rank 0"),
-        (gradient_op, dict(row_splits=[0, HUGE], num_rows=HUGE), "overflow"),
-        (gradient_op, dict(combiner="max"), "`index` must have shape"),
-        (
-            gradient_op,
-            dict(combiner="max", index=[[0, 3]]),
-            r"`index` has 3 for sequence 0 of rows \[0, 3\)",
-        ),
-        (
-            gradient_op,
-            dict(combiner="max", index=[[-1, 0]]),
-            "`index` has -1 for sequence 0",
-        ),
-    ],
-)
-def test_ops_refuse_invalid_arguments(op, arguments, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        op(**arguments)
 
 
 def test_static_shapes_of_the_ops():
@@ -392,19 +207,6 @@ def test_a_level_is_pooled_straight_over_its_rows(combiner, dtype, rng):
                 middle.values,
                 lodestar.sequence.pool(x.level(1), combiner, 0),
             )
-
-
-def test_the_maximum_over_the_rows_of_a_level():
-    rows = np.array([4, 8, 1, 7, 7, 2, 9, 0, 3, 5, 6, 2, 8, 8, 1.0])
-    x = LoDTensor.from_lengths(rows, PARAGRAPHS)
-    assert x.absolute()[0].numpy().tolist() == [0, 9, 10, 15]
-    pooled, index = lodestar.sequence.pool(x, "max", level=0, with_index=True)
-    assert pooled.numpy().tolist() == [
-        rows[0:9].max(),
-        rows[9:10].max(),
-        rows[10:15].max(),
-    ]
-    assert index.numpy().tolist() == [6, 9, 12]
 
 
 def test_a_mean_of_words_is_not_a_mean_of_means():

@@ -4,20 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from batches import LENGTHS, ragged_of
 
 import lodestar
 from lodestar.ragged import LoDTensor
-
-
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-@pytest.mark.parametrize("from_end", [False, True])
-def test_matches_numpy(lengths, from_end):
-    x = ragged_of(tf.zeros([sum(lengths), 3]), lengths)
-    got = lodestar.sequence.positions(x, from_end=from_end)
-    assert got.dtype == tf.int64
-    step = -1 if from_end else 1
-    assert got.to_list() == [list(range(n))[::step] for n in lengths]
 
 
 def test_levels_and_kinds():

@@ -6,7 +6,6 @@ import tensorflow as tf
 from batches import check_gradients, ragged_of
 
 import lodestar
-from lodestar._library import gen_ops
 from lodestar.ragged import LoDTensor
 
 topk_avg_pooling = lodestar.sequence.topk_avg_pooling
@@ -175,7 +174,7 @@ def test_invalid_arguments_are_refused():
         (
             dict(col=tf.ragged.constant([[0, 0], [0]])),
             tf.errors.InvalidArgumentError,
-            "`col` has 2 sequences, but `x` has 1",
+            "`col` and `x` must have equally many sequences, got 2 and 1",
         ),
         (
             dict(row=LoDTensor([1.0], ([0, 5],))),
@@ -189,48 +188,3 @@ def test_invalid_arguments_are_refused():
         }  # fmt: skip
         with pytest.raises(error, match=message):
             topk_avg_pooling(**arguments)
-
-
-def topk_op(
-    values=(1.0, 2.0),
-    x_splits=(0, 2),
-    row_splits=(0, 1),
-    col_splits=(0, 2),
-    **kw,
-):
-    return gen_ops.lodestar_sequence_topk(
-        values=tf.convert_to_tensor(values, tf.float32),
-        x_splits=tf.convert_to_tensor(x_splits, tf.int64),
-        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
-        col_splits=tf.convert_to_tensor(col_splits, tf.int64),
-        **{"channels": 1, "k": 3, **kw},
-    )
-
-
-def test_the_op():
-    assert topk_op().numpy().tolist() == [[[1, 0, -1]]]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (dict(values=1.0), "`values` must have rank 1"),
-        (dict(x_splits=2), "`x_splits` must have rank 1"),
-        (dict(x_splits=[0, 3]), "`x_splits` ends at 3, but there are 2 rows"),
-        (dict(row_splits=[]), "`row_splits` is empty"),
-        (dict(row_splits=[0, 5, 1]), "`row_splits.1.`=5 is greater than"),
-        (dict(row_splits=[0, -1]), "is greater than"),
-        (
-            dict(row_splits=[0, 2**62]),
-            "expected 1 channels of 4611686018427387904",
-        ),
-        (dict(col_splits=[0, 2**62]), "rows of 4611686018427387904"),
-        (dict(channels=2**62), "expected 4611686018427387904 channels"),
-        (dict(channels=0), "must be at least minimum 1"),
-        (dict(k=0), "must be at least minimum 1"),
-        (dict(row_splits=[0, 2], col_splits=[0, 1], k=2**62), "overflow"),
-    ],
-)
-def test_ops_refuse_invalid_arguments(arguments, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        topk_op(**arguments)

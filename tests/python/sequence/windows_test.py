@@ -6,91 +6,23 @@ import tensorflow as tf
 from batches import (
     FLOATS,
     check_gradients,
-    every_bad_splits,
     ragged_of,
-    splits_of,
 )
 
 import lodestar
-from lodestar._library import gen_ops
 from lodestar.ragged import LoDTensor
 
 LENGTHS = [[], [0], [0, 0, 0], [1], [3, 0, 1, 7, 0], [300, 1, 0, 50]]
 
 
-def windows_of(rows, lengths, start, size, pad):
-    """Returns `[N, size, ...]`, row by row."""
-    ends = splits_of(lengths)
-    out = np.full((len(rows), size, *rows.shape[1:]), pad, rows.dtype)
-    for first, last in zip(ends[:-1], ends[1:], strict=True):
-        for row in range(first, last):
-            for j in range(size):
-                if first <= row + start + j < last:
-                    out[row, j] = rows[row + start + j]
-    return out
+FILTERS = [
+    (3, None, 4), (1, None, 3), (4, None, 1), (5, -4, 2), (5, 0, 2),
+    (3, 2, 2), (2, -5, 3), (3, None, 0),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-@pytest.mark.parametrize("win_size", [1, 2, 5])
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_enumerate_matches_numpy(lengths, win_size, dtype, rng):
-    ids = rng.integers(0, 99, sum(lengths)).astype(dtype.as_numpy_dtype)
-    wanted = windows_of(ids, lengths, 0, win_size, -1)
-    for rows in (ids, ids[:, None]):
-        got = lodestar.sequence.enumerate(
-            ragged_of(rows, lengths), win_size, -1
-        )
-        assert got.dtype == dtype
-        assert got.flat_values.shape == (len(ids), win_size)
-        np.testing.assert_array_equal(got.flat_values, wanted)
-        np.testing.assert_array_equal(got.row_lengths(), lengths)
-
-
-def test_enumerate_the_documented_example():
-    x = tf.ragged.constant([[1, 2, 3], [4, 5]])
-    assert lodestar.sequence.enumerate(x, 2).to_list() == [
-        [[1, 2], [2, 3], [3, 0]],
-        [[4, 5], [5, 0]],
-    ]
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
-@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_conv_matches_numpy(lengths, dtype, rng):
-    for filter_size, start, dim in (
-        (3, None, 4),
-        (1, None, 3),
-        (4, None, 1),
-        (2, 0, 2),
-        (3, 1, 2),
-        (2, -5, 3),
-        (3, None, 0),
-    ):
-        rows = rng.integers(-4, 5, (sum(lengths), dim)).astype(np.float64)
-        weight = rng.integers(-4, 5, (filter_size * dim, 5)).astype(np.float64)
-        bias = rng.integers(-4, 5, 5).astype(np.float64)
-        first = -(filter_size // 2) if start is None else start
-        windows = windows_of(rows, lengths, first, filter_size, 0)
-        wanted = windows.reshape(len(rows), filter_size * dim) @ weight
-        for b in (None, bias):
-            got = lodestar.sequence.conv(
-                ragged_of(tf.cast(rows, dtype), lengths),
-                tf.cast(weight, dtype),
-                filter_size,
-                start=start,
-                bias=b,
-            )
-            assert got.dtype == dtype
-            # Small integers: float32 sums are exact, then rounded once.
-            np.testing.assert_array_equal(
-                got.flat_values.numpy(),
-                (wanted + (0 if b is None else b)).astype(dtype.as_numpy_dtype),
-            )
-            np.testing.assert_array_equal(got.row_lengths(), lengths)
-
-
-def padded_windows(rows, lengths, start, size, padding):
-    """Like `windows_of`, with rows of `padding` around each sequence."""
+def windows_of(rows, lengths, start, size, padding):
+    """Returns windows `[N, size * dim]`, with rows of `padding` around sequences."""
     above = max(-start, 0)
     windows = []
     for b, length in enumerate(lengths):
@@ -103,57 +35,37 @@ def padded_windows(rows, lengths, start, size, padding):
                     windows.append(rows[first + at])
                 else:
                     windows.append(padding[above + at - length])
-    dim = padding.shape[1]
-    return np.reshape(windows, (len(rows), size * dim))
+    return np.reshape(windows, (len(rows), size * padding.shape[1]))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
-def test_padding_matches_numpy(lengths, dtype, rng):
-    for filter_size, start, dim in (
-        (3, None, 4),
-        (1, None, 3),
-        (4, None, 1),
-        (5, -4, 2),
-        (5, 0, 2),
-        (3, 2, 2),
-        (2, -5, 3),
-        (3, None, 0),
-    ):
+def test_conv_matches_numpy(lengths, dtype, rng):
+    for filter_size, start, dim in FILTERS:
         first = -(filter_size // 2) if start is None else start
         around = max(-first, 0) + max(first + filter_size - 1, 0)
-        rows = rng.integers(-4, 5, (sum(lengths), dim)).astype(np.float64)
-        weight = rng.integers(-4, 5, (filter_size * dim, 5)).astype(np.float64)
-        padding = rng.integers(-4, 5, (around, dim)).astype(np.float64)
-        windows = padded_windows(rows, lengths, first, filter_size, padding)
-        got = lodestar.sequence.conv(
-            ragged_of(tf.cast(rows, dtype), lengths),
-            tf.cast(weight, dtype),
-            filter_size,
-            start=start,
-            padding=tf.cast(padding, dtype),
+        shapes = [(sum(lengths), dim), (filter_size * dim, 5), (around, dim), 5]
+        # Small integers: float32 sums are exact, then rounded once.
+        rows, weight, padding, bias = (
+            rng.integers(-4, 5, shape).astype(np.float64) for shape in shapes
         )
-        assert got.dtype == dtype
-        np.testing.assert_array_equal(
-            got.flat_values.numpy(),
-            (windows @ weight).astype(dtype.as_numpy_dtype),
-        )
-        zeros = tf.zeros([around, dim], dtype)
-        np.testing.assert_array_equal(
-            lodestar.sequence.conv(
-                got.with_flat_values(tf.cast(rows, dtype)),
+        for pad, b in ((None, bias), (padding, None), (0 * padding, None)):
+            rows_around = 0 * padding if pad is None else pad
+            windows = windows_of(rows, lengths, first, filter_size, rows_around)
+            wanted = windows @ weight + (0 if b is None else b)
+            got = lodestar.sequence.conv(
+                ragged_of(tf.cast(rows, dtype), lengths),
                 tf.cast(weight, dtype),
                 filter_size,
                 start=start,
-                padding=zeros,
-            ).flat_values,
-            lodestar.sequence.conv(
-                got.with_flat_values(tf.cast(rows, dtype)),
-                tf.cast(weight, dtype),
-                filter_size,
-                start=start,
-            ).flat_values,
-        )
+                bias=b,
+                padding=None if pad is None else tf.cast(pad, dtype),
+            )
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(
+                got.flat_values.numpy(), wanted.astype(dtype.as_numpy_dtype)
+            )
+            assert got.row_lengths().numpy().tolist() == lengths
 
 
 def test_both_keep_the_levels_and_kind_of_their_input():
@@ -379,77 +291,3 @@ def test_invalid_arguments_are_refused():
         enumerate_(ids, 2, 2**31)
     with pytest.raises(ValueError, match="`x` has no level"):
         enumerate_(LoDTensor([1], ()), 2)
-
-
-@every_bad_splits
-def test_splits_are_checked_before_they_are_read(splits, message):
-    lod = (tf.constant(splits, tf.int64),)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        lodestar.sequence.conv(LoDTensor(tf.ones([3, 2]), lod), tf.ones([6, 1]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        lodestar.sequence.enumerate(LoDTensor([1, 2, 3], lod), 2)
-
-
-def context_op(
-    values=((1.0, 2.0),) * 3, row_splits=(0, 3), pad_value=0.0, **kw
-):
-    return gen_ops.lodestar_sequence_context(
-        values=tf.convert_to_tensor(values, tf.float32),
-        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
-        pad_value=tf.convert_to_tensor(pad_value, tf.float32),
-        **{"start": 0, "size": 2, **kw},
-    )
-
-
-def gradient_op(gradient=(((1.0,), (2.0,)),) * 3, row_splits=(0, 3), **kw):
-    return gen_ops.lodestar_sequence_context_gradient(
-        gradient=tf.convert_to_tensor(gradient, tf.float32),
-        row_splits=tf.convert_to_tensor(row_splits, tf.int64),
-        **{"start": 0, "size": 2, **kw},
-    )
-
-
-@pytest.mark.parametrize(
-    "op, arguments, message",
-    [
-        (context_op, dict(values=1.0), "`values` must have rank 1 or more"),
-        (context_op, dict(row_splits=3), "`row_splits` must have rank 1"),
-        (context_op, dict(row_splits=[]), "`row_splits` is empty"),
-        (context_op, dict(row_splits=[0, -9, 3]), "is greater than"),
-        (context_op, dict(pad_value=[0.0]), "`pad_value` must have rank 0"),
-        (context_op, dict(size=0), "must be at least minimum 1"),
-        (
-            context_op,
-            dict(start=2**62),
-            "`start` must be in .* got 4611686018427387904",
-        ),
-        (
-            context_op,
-            dict(start=-(2**63)),
-            "`start` must be in .* got -9223372036854775808",
-        ),
-        (context_op, dict(size=2**62), "overflow"),
-        (
-            gradient_op,
-            dict(gradient=[1.0] * 3),
-            "`gradient` must have windows of 2 rows, got shape .3.",
-        ),
-        (
-            gradient_op,
-            dict(size=3),
-            "must have windows of 3 rows, got shape .3,2,1.",
-        ),
-        (gradient_op, dict(row_splits=[0, 4]), "there are 3 rows"),
-        (gradient_op, dict(row_splits=[[0, 3]]), "`row_splits` must have rank"),
-    ],
-)
-def test_ops_refuse_invalid_arguments(op, arguments, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        op(**arguments)
-
-
-def test_the_ops_on_nothing():
-    assert context_op(tf.zeros([0, 2, 3]), [0, 0], size=4).shape == (0, 4, 2, 3)
-    assert context_op(tf.zeros([3, 0])).shape == (3, 2, 0)
-    assert gradient_op(tf.zeros([0, 2, 5]), [0]).shape == (0, 5)
-    assert gradient_op(tf.zeros([3, 2, 0])).shape == (3, 0)

@@ -67,16 +67,6 @@ inline int64_t RowBytes(const Tensor& values, int64_t dim) {
   return dim * DataTypeSize(values.dtype());
 }
 
-// Waits for the work on the stream and copies device memory to the host.
-inline absl::Status CopyToHost(OpKernelContext* ctx, const void* device,
-                               int64_t size, void* host) {
-  const cudaStream_t stream = CudaStream(ctx);
-  LODESTAR_TRY(ToTensorFlow(
-      cudaMemcpyAsync(host, device, size, cudaMemcpyDeviceToHost, stream),
-      "copy to the host"));
-  return ToTensorFlow(cudaStreamSynchronize(stream), "copy to the host");
-}
-
 // Row splits that are a tensor in device memory.
 inline DeviceSplits SplitsOf(const Tensor& row_splits, int64_t num_rows) {
   return {row_splits.flat<int64_t>().data(), row_splits.NumElements() - 1,

@@ -16,14 +16,13 @@ from lodestar.ops import lod_ops, sequence_ops
 def functions() -> dict[Callable[..., Any], Callable[..., Any]]:
     """Returns op -> replacement for `ops.stand_ins.stand_ins`."""
     return {
-        lod_ops.lod_to_absolute: lod_to_absolute,
+        lod_ops.lod_validate: lod_validate,
         sequence_ops.sequence_context: sequence_context,
         sequence_ops.sequence_expand: sequence_expand,
         sequence_ops.sequence_expand_as: sequence_expand_as,
         sequence_ops.sequence_pad: sequence_pad,
         sequence_ops.sequence_unpad: sequence_unpad,
         sequence_ops.sequence_pool: sequence_pool,
-        sequence_ops.sequence_reverse: sequence_reverse,
         sequence_ops.sequence_softmax: sequence_softmax,
     }
 
@@ -50,14 +49,15 @@ def _shaped(x: tf.Tensor, lead: list[Any], values: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(x, shape)
 
 
-def lod_to_absolute(levels: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Replaces `lod_ops.lod_to_absolute`."""
-    absolute = [segments.checked(levels[-1], levels[-1][-1], "rows")]
-    for level in reversed(levels[:-1]):
-        units = tf.size(absolute[0], tf.int64) - 1
-        level = segments.checked(level, units, "units")
-        absolute.insert(0, tf.gather(absolute[0], level))
-    return absolute
+def lod_validate(
+    num_rows: tf.Tensor, levels: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Replaces `lod_ops.lod_validate`."""
+    units = [tf.size(level, tf.int64) - 1 for level in levels[1:]]
+    return [
+        segments.checked(level, end, "units or rows")
+        for level, end in zip(levels, [*units, num_rows], strict=True)
+    ]
 
 
 def sequence_pool(
@@ -188,15 +188,6 @@ def sequence_softmax(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     totals = tf.math.unsorted_segment_sum(numbers, sequences, count)
     numbers /= tf.gather(totals, sequences)
     return _shaped(tf.cast(numbers, values.dtype), [None], values)
-
-
-def sequence_reverse(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    """Replaces `sequence_ops.sequence_reverse`."""
-    row_splits, sequences, _ = _rows(values, row_splits)
-    begins = tf.gather(row_splits, sequences)
-    ends = tf.gather(row_splits, sequences + 1)
-    places = tf.range(tf.size(sequences, tf.int64))
-    return tf.gather(values, begins + ends - 1 - places)
 
 
 def sequence_context(

@@ -27,19 +27,14 @@ auto VisitFloat(Number number, const Visit& visit) {
   }
 }
 
-// Calls visit(T()) with the T of `number`, which must be an integer type.
-template <typename Visit>
-auto VisitInteger(Number number, const Visit& visit) {
-  return number == Number::kInt32 ? visit(int32_t()) : visit(int64_t());
-}
-
 // Calls visit(T()) with the T of `number`.
 template <typename Visit>
 auto VisitNumber(Number number, const Visit& visit) {
   switch (number) {
     case Number::kInt32:
+      return visit(int32_t());
     case Number::kInt64:
-      return VisitInteger(number, visit);
+      return visit(int64_t());
     default:
       return VisitFloat(number, visit);
   }

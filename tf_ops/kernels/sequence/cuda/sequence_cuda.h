@@ -54,23 +54,6 @@ cudaError_t LaunchSequenceContextGradient(cudaStream_t stream, Number number,
                                           int64_t start, int64_t size,
                                           void* values_gradient);
 
-// Size of the scratch memory of SequenceErase, aligned to 16.
-int64_t SequenceEraseScratchBytes(int64_t num_rows);
-
-// Computes the splits of the ids that are not in `tokens`, which are ascending.
-// `number` must be an integer type, here and below.
-cudaError_t LaunchSequenceEraseSplits(cudaStream_t stream, Number number,
-                                      const void* ids,
-                                      const DeviceSplits& splits,
-                                      const void* tokens, int64_t num_tokens,
-                                      void* scratch, int64_t* kept_splits);
-
-// Copies these ids to `kept`. Requires: the scratch memory after
-// LaunchSequenceEraseSplits for the same num_rows ids.
-cudaError_t LaunchSequenceErase(cudaStream_t stream, Number number,
-                                const void* ids, int64_t num_rows,
-                                void* scratch, void* kept);
-
 // The copies of sequence b of `rows` are sequence b of `repeats`, over the
 // expanded rows.
 struct DeviceExpansion {
@@ -137,21 +120,6 @@ cudaError_t LaunchSequencePoolGradient(cudaStream_t stream, Combiner combiner,
                                        const int64_t* winners,
                                        void* values_gradient);
 
-// Reverses the rows of `values` (row_bytes each) within each sequence. With
-// invalid splits, a row without a sequence stays in place.
-cudaError_t LaunchSequenceReverse(cudaStream_t stream, const void* values,
-                                  int64_t row_bytes, const DeviceSplits& splits,
-                                  void* reversed);
-
-// Sets places[p] = b * width + index[p] for each p of sequence b. If there is
-// an index outside [0, width), its place is -1 and *wrong is set to 1, else to
-// 0.
-cudaError_t LaunchSequenceScatterPlaces(cudaStream_t stream,
-                                        const int64_t* index,
-                                        const DeviceSplits& splits,
-                                        int64_t width, int64_t* places,
-                                        int32_t* wrong);
-
 // Size of the scratch memory for either launcher, aligned to 16.
 int64_t SequenceSoftmaxScratchBytes(Number number, int64_t dim,
                                     const DeviceSplits& splits);
@@ -171,24 +139,6 @@ cudaError_t LaunchSequenceSoftmaxGradient(cudaStream_t stream, Number number,
                                           const void* gradient, int64_t dim,
                                           const DeviceSplits& splits,
                                           void* scratch, void* values_gradient);
-
-// Sequence b of `values` contains `channels` consecutive row-major matrices,
-// with as many rows and columns as the lengths of sequence b of `rows` and
-// `columns`.
-struct DeviceMatrices {
-  DeviceSplits values;
-  DeviceSplits rows;
-  DeviceSplits columns;
-  int64_t channels;
-};
-
-// Writes the indices in `values` of the k largest values of each row, in the
-// CPU's order, to index [rows, channels, k]; -1 if a row has fewer. Requires:
-// matrices that were checked on the host. `number` must be a float type.
-cudaError_t LaunchSequenceTopk(cudaStream_t stream, Number number,
-                               const void* values,
-                               const DeviceMatrices& matrices, int64_t k,
-                               int64_t* index);
 
 }  // namespace lodestar
 
