@@ -1,17 +1,13 @@
-// Compares concurrent callers of one table with a single caller, in CPU time.
-// Eight callers: each call is a counting lookup of 4,096 ids, 64 of them new,
-// followed by the next step, on tables of 1M rows x 32 without an eviction
-// order, with a cap, and with a maximum age. 128 and 256 callers: each call
-// reads 4,096 resident rows. Also compares 128 and 256 readers with 32, in wall
-// time; each enters 30 epoch guards and sleeps for 1 ms in each, like a reader
-// that is preempted. Reports the median of 9 interleaved runs. Prints one JSON
-// line per policy or number of callers.
+// Compares eight concurrent callers of one table with a single caller, in CPU
+// time. Each call is a counting lookup of 4,096 ids, 64 of them new, followed
+// by the next step, on tables of 1M rows x 32 without an eviction order, with a
+// cap, and with a maximum age. Reports the median of 9 interleaved runs. Prints
+// one JSON line per policy.
 
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +19,6 @@
 
 #include "benchmarks/timing.h"
 #include "tf_ops/core/embedding/embedding_store.h"
-#include "tf_ops/core/memory/epoch.h"
 
 namespace {
 
@@ -36,8 +31,6 @@ using lodestar::TablePolicies;
 using Order = lodestar::EvictionPolicy::Order;
 
 constexpr int kCallers = 8;
-constexpr int kReaders[] = {128, 256};
-constexpr int kFewReaders = 32;
 constexpr int kDim = 32;
 constexpr int kBatches = 64;
 constexpr int64_t kBatch = 4096;
@@ -81,8 +74,7 @@ class Callers {
   }
 
   // CPU time of `calls` calls divided among `callers` threads.
-  template <typename Call>
-  double Run(int callers, int calls, const Call& call) {
+  double Run(int callers, int calls) {
     std::atomic<int> next{0};
     std::vector<std::thread> threads;
     const double begin = ProcessorSeconds();
@@ -90,7 +82,7 @@ class Callers {
       threads.emplace_back([&] {
         int number;
         while ((number = next.fetch_add(1)) < calls) {
-          call(batches_[number % kBatches]);
+          Lookup(batches_[number % kBatches]);
         }
       });
     }
@@ -98,6 +90,7 @@ class Callers {
     return ProcessorSeconds() - begin;
   }
 
+ private:
   void Lookup(std::vector<int64_t> ids) {
     const int64_t fresh = fresh_.fetch_add(kNew);
     for (int64_t i = 0; i < kNew; ++i) ids[i] = IdOf(fresh + i);
@@ -105,13 +98,7 @@ class Callers {
     Require(store_.FindOrInsert(ids, lodestar::kTraining, refs, nullptr));
     Require(store_.MoveStep(-1, {}));
   }
-  void Read(const std::vector<int64_t>& ids) {
-    thread_local std::vector<float> out(kBatch * kDim);
-    store_.CountReads(store_.Find(ids, nullptr, lodestar::Missing(), out.data(),
-                                  nullptr, nullptr));
-  }
 
- private:
   EmbeddingStore& store_;
   std::vector<int64_t> batches_[kBatches];
   std::atomic<int64_t> fresh_;
@@ -128,86 +115,31 @@ std::unique_ptr<EmbeddingStore> Fill(const TablePolicies& policies,
   return store;
 }
 
-template <typename Call>
-void Compare(const char* work, const char* name, int num_callers, int64_t rows,
-             int calls, const EmbeddingStore& store, Callers* callers,
-             const Call& call) {
+void Compare(const char* policy, const TablePolicies& policies, int64_t rows,
+             int calls) {
+  const auto store = Fill(policies, rows);
+  Callers callers(rows, store.get());
   std::vector<double> ours;
   std::vector<double> baseline;
-  const int64_t before = LookedUp(store);
-  callers->Run(1, calls, call);
+  const int64_t before = LookedUp(*store);
+  callers.Run(1, calls);
   for (int run = 0; run < kRuns; ++run) {
-    ours.push_back(callers->Run(num_callers, calls, call));
-    baseline.push_back(callers->Run(1, calls, call));
+    ours.push_back(callers.Run(kCallers, calls));
+    baseline.push_back(callers.Run(1, calls));
   }
-  const int64_t looked_up = LookedUp(store) - before;
+  const int64_t looked_up = LookedUp(*store) - before;
   if (looked_up != (2 * kRuns + 1) * calls * kBatch) std::exit(1);
   const double our_time = Median(ours) * 1e9 / (calls * kBatch);
   const double baseline_time = Median(baseline) * 1e9 / (calls * kBatch);
   std::printf(
-      "{\"work\": \"%s, %lld of %lld rows, %s, %d callers\", "
+      "{\"work\": \"lookup that counts, %lld of %lld rows, %s, %d callers\", "
       "\"baseline\": \"one caller\", \"ratio\": %.2f, \"wanted\": 0.9, "
       "\"ns_per_item\": %.1f, \"baseline_ns_per_item\": %.1f, \"runs\": %d, "
       "\"checksum\": \"%016llx\"}\n",
-      work, static_cast<long long>(kBatch), static_cast<long long>(rows), name,
-      num_callers, baseline_time / our_time, our_time, baseline_time, kRuns,
+      static_cast<long long>(kBatch), static_cast<long long>(rows), policy,
+      kCallers, baseline_time / our_time, our_time, baseline_time, kRuns,
       static_cast<unsigned long long>(looked_up));
   std::fflush(stdout);
-}
-
-void CompareLookups(const char* name, const TablePolicies& policies,
-                    int64_t rows, int calls) {
-  const auto store = Fill(policies, rows);
-  Callers callers(rows, store.get());
-  Compare("lookup that counts", name, kCallers, rows, calls, *store, &callers,
-          [&](const std::vector<int64_t>& ids) { callers.Lookup(ids); });
-}
-
-void CompareReads(int64_t rows, int calls) {
-  const auto store = Fill(TablePolicies(), rows);
-  Callers callers(rows, store.get());
-  for (const int readers : kReaders) {
-    Compare("lookup that reads", "no policy", readers, rows, calls, *store,
-            &callers,
-            [&](const std::vector<int64_t>& ids) { callers.Read(ids); });
-  }
-}
-
-double SecondsOfGuards(int readers, lodestar::EpochDomain* epochs) {
-  constexpr int kGuards = 30;
-  std::vector<std::thread> threads;
-  const double begin = lodestar::Seconds();
-  for (int t = 0; t < readers; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < kGuards; ++i) {
-        const lodestar::EpochDomain::Guard guard(epochs);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return (lodestar::Seconds() - begin) / kGuards;
-}
-
-void CompareGuards() {
-  lodestar::EpochDomain epochs;
-  for (const int readers : kReaders) {
-    std::vector<double> ours;
-    std::vector<double> baseline;
-    for (int run = 0; run < kRuns; ++run) {
-      ours.push_back(SecondsOfGuards(readers, &epochs));
-      baseline.push_back(SecondsOfGuards(kFewReaders, &epochs));
-    }
-    std::printf(
-        "{\"work\": \"epoch guards of 1 ms, %d readers\", \"baseline\": "
-        "\"%d readers\", \"ratio\": %.2f, \"wanted\": 0.5, \"ns_per_item\": "
-        "%.1f, \"baseline_ns_per_item\": %.1f, \"runs\": %d, \"checksum\": "
-        "\"%016llx\"}\n",
-        readers, kFewReaders, Median(baseline) / Median(ours),
-        Median(ours) * 1e9, Median(baseline) * 1e9, kRuns,
-        static_cast<unsigned long long>(readers));
-    std::fflush(stdout);
-  }
 }
 
 }  // namespace
@@ -222,10 +154,8 @@ int main(int argc, char** argv) {
   lfu.eviction.order = Order::kLfu;
   TablePolicies max_age;
   max_age.eviction.max_age = 1000;
-  CompareLookups("no policy", TablePolicies(), rows, calls);
-  CompareLookups("lru cap", lru, rows, calls);
-  CompareLookups("lfu cap", lfu, rows, calls);
-  CompareLookups("max_age", max_age, rows, calls);
-  CompareReads(rows, 8 * calls);
-  CompareGuards();
+  Compare("no policy", TablePolicies(), rows, calls);
+  Compare("lru cap", lru, rows, calls);
+  Compare("lfu cap", lfu, rows, calls);
+  Compare("max_age", max_age, rows, calls);
 }

@@ -5,8 +5,8 @@ two, and of `model.fit`, reading included. It also prints the time per example
 of all cores together, and how many cores were in use: if one thread leaves less
 than half a core idle, two cannot be 1.5 times as fast. One model has 26 tables
 of dimension 32 and sums their bags, the other a dense tower over small tables.
-Further lines have the AUC on a held-out file: after an epoch of two threads and
-of one thread, and for rows of 16 bits, rounded to nearest and stochastically.
+A further line has the AUC on a held-out file after an epoch of two threads and
+of one thread.
 """
 
 import functools
@@ -27,13 +27,13 @@ BATCH_SIZE = 1024
 TRAINED = 8  # number of files; one more is for the AUC
 
 
-def make_model(schema, dim, tower, **row_options):
+def make_model(schema, dim, tower):
     """Returns a model of tables of `dim` and dense layers of `tower` units."""
     keras.utils.set_random_seed(1)
     inputs = schema.inputs()
     features = {
         slot.name: lodestar.Feature(
-            lodestar.EmbeddingVariable(dim, name=slot.name, **row_options),
+            lodestar.EmbeddingVariable(dim, name=slot.name),
             combiner="sum",
         )
         for slot in schema.sparse
@@ -120,27 +120,6 @@ def report_auc(schema, data, test):
     )
 
 
-def report_rounding(schema, data, test):
-    """Compares the AUC of 16-bit rows with that of float32 rows."""
-    labels = np.concatenate([label for _, label in test])
-
-    def auc_of(**row_options):
-        model = make_model(schema, 8, (64, 32), **row_options)
-        model.fit(data, verbose=0)
-        auc = lodestar.metrics.BatchAUC(dtype="float64")
-        return round(float(auc(labels, model.predict(test, verbose=0))), 5)
-
-    float32 = auc_of()
-    for dtype in ("bfloat16", "float16"):
-        measure.print_line(
-            work=f"AUC after one pass of the click log, {dtype} rows",
-            float32=float32,
-            nearest=auc_of(dtype=dtype),
-            stochastic=auc_of(dtype=dtype, rounding="stochastic"),
-            wanted="stochastic within 0.0005 of float32",
-        )
-
-
 def main():
     """Prints one JSON line per model, and one of the AUC."""
     options = measure.arguments(__doc__)
@@ -168,7 +147,6 @@ def main():
             report(work, model, some, examples, options.runs, wanted)
         test = open_dataset(log.files[TRAINED:], schema, 4096)
         report_auc(schema, data, test)
-        report_rounding(schema, data, test)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,7 @@ def _pairs(
     unit: str,
     title: str,
     digits: str = ",.0f",
+    second: str = _OTHERS,
 ) -> tuple[Figure, Axes]:
     """Draws two bars per row, the first in our color.
 
@@ -197,9 +198,10 @@ def _pairs(
         unit: Label of the x axis.
         title: Title of the plot.
         digits: Format of the values.
+        second: Color of the second bars.
     """
     figure, (axes,) = _figure(1.6 + 0.75 * len(rows), 1, record)
-    for i, (name, color) in enumerate(zip(names, (_OURS, _OTHERS))):
+    for i, (name, color) in enumerate(zip(names, (_OURS, second))):
         places = [place + 0.3 * i - 0.08 for place in range(len(rows))]
         values = [pair[i] for pair in rows.values()]
         axes.barh(places, values, 0.28, color=color, label=name)
@@ -316,6 +318,7 @@ def reading(records: Mapping[str, Record]) -> Figure:
         "GB of the file per second",
         "Reading samples of 13 floats and 26 slots, from page cache",
         ".2f",
+        _LIGHTER,
     )
     if not record["small"]:
         axes.axvline(

@@ -2,7 +2,7 @@
 
 Lookup, gradient and update for 65,536 ids of 1M rows: Zipf's law and uniform
 ids, dimensions 8, 32 and 128, Adagrad and Adam, with a loss and without; also
-RowWiseAdagrad compared with Adagrad, and eight callers with one.
+eight callers compared with one.
 """
 
 import concurrent.futures
@@ -29,11 +29,9 @@ def optimizer_of(name):
     """Returns Keras's optimizer of this name."""
     if name == "Adam":
         return keras.optimizers.Adam(LEARNING_RATE, *BETAS, EPSILON)
-    if name == "RowWiseAdagrad":
-        cls = lodestar.optimizers.RowWiseAdagrad
-    else:
-        cls = keras.optimizers.Adagrad
-    return cls(LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON)
+    return keras.optimizers.Adagrad(
+        LEARNING_RATE, FIRST_ACCUMULATOR, epsilon=EPSILON
+    )
 
 
 def compiled(step, dim, loss):
@@ -70,16 +68,11 @@ def zipf(rng, exponent, rows, size):
     return rng.choice(rows, size, p=weights / weights.sum())
 
 
-def our_step(matrix, keys, optimizer="Adagrad", loss=False, owns=False):
-    """Returns a step of an embedding variable that holds `matrix`.
-
-    With `owns`, the table owns the optimizer, and a plain Keras optimizer
-    passes it the gradient.
-    """
+def our_step(matrix, keys, optimizer="Adagrad", loss=False):
+    """Returns a step of an embedding variable that holds `matrix`."""
     dim = matrix.shape[1]
-    given = optimizer_of(optimizer)
-    table = lodestar.EmbeddingVariable(dim, optimizer=given if owns else None)
-    outer = keras.optimizers.SGD() if owns else lodestar.optimizers.wrap(given)
+    table = lodestar.EmbeddingVariable(dim)
+    outer = lodestar.optimizers.wrap(optimizer_of(optimizer))
     variables = [table]
     outer.build(variables)
     # As in training, rows follow the optimizer; no id has a row yet.
@@ -215,38 +208,6 @@ def compare_callers(batches, runs):
         )
 
 
-def compare_owner(batches, runs):
-    """Compares a table that owns its optimizer with a shared optimizer."""
-    owned = our_step(batches.matrix, batches.keys, owns=True)
-    joint = our_step(batches.matrix, batches.keys)
-    measure.compare(
-        "training step, optimizer of the table, zipf(1.05) ids",
-        functools.partial(owned, upstream=batches.upstream),
-        functools.partial(joint, upstream=batches.upstream),
-        batches.feeds,
-        against="the optimizer of the model",
-        items=batches.size,
-        wanted=0.95,
-        runs=runs,
-    )
-
-
-def compare_row_wise(batches, runs):
-    """Compares an accumulator per row with one per number of a row."""
-    row_wise = our_step(batches.matrix, batches.keys, "RowWiseAdagrad")
-    adagrad = our_step(batches.matrix, batches.keys)
-    measure.compare(
-        f"training step, RowWiseAdagrad, zipf(1.05) ids, dimension {DIM}",
-        functools.partial(row_wise, upstream=batches.upstream),
-        functools.partial(adagrad, upstream=batches.upstream),
-        batches.feeds,
-        against="Adagrad",
-        items=batches.size,
-        wanted=1,
-        runs=runs,
-    )
-
-
 def compare_steps(exponent, dim, options, variants):
     """Compares our step with each peer of `(optimizer, loss, peer, wanted)`."""
     batches = Batches(exponent, options, dim)
@@ -293,8 +254,6 @@ def main():
                 options,
                 [(o, False, stock, 4) for o in ("Adagrad", "Adam")],
             )
-    compare_row_wise(Batches(1.05, options), options.runs)
-    compare_owner(Batches(1.05, options), options.runs)
     compare_callers(Batches(1.2, options), options.runs)
 
 

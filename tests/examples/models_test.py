@@ -113,9 +113,9 @@ def test_programs_are_short():
 
 @pytest.mark.parametrize("name", ["dcn.py", "dlrm.py"])
 def test_click_models(name):
-    printed = run(name, "--rows", 50_000)
+    printed = run(name, "--rows", 30_000)
     (auc,), (best,) = figures("AUC", printed), figures("Best AUC", printed)
-    assert 0.65 < auc < best < 0.81
+    assert 0.6 < auc < best < 0.82
     assert "The first test impression is clicked with probability 0." in printed
 
 
@@ -131,11 +131,10 @@ def test_mmoe_esmm():
 
 
 @pytest.mark.parametrize(
-    "program, name, epochs",
-    [("two_towers.py", "two towers", 40), ("sasrec.py", "SASRec", 40)],
+    "program, name", [("two_towers.py", "two towers"), ("sasrec.py", "SASRec")]
 )
-def test_next_item_models(program, name, epochs, small):
-    printed = run(program, "--data", small, "--epochs", epochs)
+def test_next_item_models(program, name, small):
+    printed = run(program, "--data", small, "--epochs", 25)
     popular, recall = figures("most popular", printed), figures(name, printed)
     assert popular[0] < 0.5 < 0.8 < recall[0]
     assert popular[1] < recall[1]

@@ -339,11 +339,6 @@ def rows_of_tables_are_trained_on_the_servers():
 
 def what_cannot_be_trained_is_named():
     """Errors are raised before any step is scheduled."""
-    alone = model(scope=contextlib.nullcontext())
-    with pytest.raises(ValueError, match="`sync_every` works only under Param"):
-        fit(alone, DATA, sync_every=2)
-    with pytest.raises(TypeError, match="`model` must be a keras.Model, got"):
-        fit(None, DATA)
     with STRATEGY.scope():
         bare = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 
@@ -352,50 +347,43 @@ def what_cannot_be_trained_is_named():
                 return {}
 
         own = Own(bare.inputs, bare.outputs)
-    with pytest.raises(ValueError, match="no optimizer. Call model.compile"):
-        fit(bare, DATA)
-    own.compile("sgd", "mse")
-    with pytest.raises(ValueError, match="Own must not override `train_step`"):
-        fit(own, DATA)
-    bare.compile("sgd", "mse", run_eagerly=True)
-    with pytest.raises(ValueError, match="run_eagerly"):
-        fit(bare, DATA)
-    sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
-        fit(model(lodestar.optimizers.wrap(sums)), DATA)
-    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
-    with pytest.raises(ValueError, match="A LossScaleOptimizer needs"):
-        fit(model(scaled), DATA)
-    ours = model()
-    with STRATEGY.scope():
+        eager = keras.Model(bare.inputs, bare.outputs)
         recent = lodestar.metrics.BatchAUC(slide_steps=2)
         bare.compile("sgd", "mse", metrics=["mae", recent])
-    for train in (fit, evaluate):
-        with pytest.raises(
-            ValueError, match=r"'batch_auc' \(BatchAUC\).*several workers"
-        ):
-            train(bare, DATA)
-    with pytest.raises(TypeError, match="`data` must be a tf.data.Data"):
-        fit(ours, 3)
-    with pytest.raises(TypeError, match="`validation_data` must be a tf.data"):
-        fit(ours, DATA, validation_data=[DATA])
-    for train in (fit, evaluate):
-        with pytest.raises(ValueError, match="`data` has no batch"):
-            train(ours, DATA.take(0))
-    with pytest.raises(ValueError, match="endless. Pass `steps_per_epoch`"):
-        fit(ours, lambda context: DATA)
-    with pytest.raises(TypeError, match="`data` must return a tf.data.Data"):
-        fit(ours, lambda context: X, steps_per_epoch=1)
-    with pytest.raises(ValueError, match="`snapshots` works only if `data` i"):
-        fit(ours, lambda context: DATA, steps_per_epoch=1, snapshots="unused")
-    with pytest.raises(ValueError, match="under ParameterServerStrategy"):
-        fit(ours, [DATA], threads=2)
-    with pytest.raises(ValueError, match="`data` is endless. Pass the number"):
-        fit(ours, DATA.repeat())
-    names = ("steps_per_round", "validation_freq", "steps_per_epoch")
-    for name in (*names, "sync_every"):
-        with pytest.raises(ValueError, match="steps|freq|sync"):
-            fit(ours, DATA, **{name: 0})
+    own.compile("sgd", "mse")
+    eager.compile("sgd", "mse", run_eagerly=True)
+    sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    ours = model()
+    one = {"steps_per_epoch": 1}
+    not_a_sum = r"'batch_auc' \(BatchAUC\).*several workers"
+    for made, data, options, message in (
+        (own, DATA, {}, "Own must not override `train_step`"),
+        (eager, DATA, {}, "run_eagerly"),
+        (model(lodestar.optimizers.wrap(sums)), DATA, {}, "gradient_accumul"),
+        (model(scaled), DATA, {}, "A LossScaleOptimizer needs"),
+        (bare, DATA, {}, not_a_sum),
+        (ours, DATA, {"validation_data": [DATA]}, "`validation_data` must be"),
+        (ours, DATA.take(0), {}, "`data` has no batch"),
+        (ours, lambda context: DATA, {}, "endless. Pass `steps_per_epoch`"),
+        (ours, lambda context: X, one, "`data` must return a tf.data.Data"),
+        (
+            *(ours, lambda context: DATA, one | {"snapshots": "unused"}),
+            "`snapshots` works only if `data` i",
+        ),
+        (ours, [DATA], {"threads": 2}, "under ParameterServerStrategy"),
+        (ours, DATA.repeat(), {}, "`data` is endless. Pass the number"),
+        (ours, DATA, {"steps_per_round": 0}, "`steps_per_round`"),
+        (ours, DATA, {"validation_freq": 0}, "`validation_freq`"),
+        (ours, DATA, {"steps_per_epoch": 0}, "`steps` must be"),
+        (ours, DATA, {"sync_every": 0}, "`sync_every`"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            fit(made, data, **options)
+    with pytest.raises(ValueError, match=not_a_sum):
+        evaluate(bare, DATA)
+    with pytest.raises(ValueError, match="`data` has no batch"):
+        evaluate(ours, DATA.take(0))
 
 
 def an_error_of_a_step_ends_all_and_is_raised():

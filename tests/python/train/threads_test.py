@@ -82,6 +82,23 @@ def test_no_step_is_lost_where_pieces_end_within_a_round():
         assert rounds == 50
 
 
+def test_a_thread_without_a_piece_leaves_its_step_to_others():
+    asked = threading.Event()
+
+    def pieces():
+        yield 0
+        asked.set()  # The other thread finds no piece.
+
+    def work(piece):
+        for _ in range(4):
+            assert asked.wait(60)
+            yield
+
+    crew = Crew(pieces(), work, 2)
+    crew.run(2)
+    assert crew.steps == 2
+
+
 def test_the_first_error_ends_all_and_is_raised():
     turns, before = [], threading.active_count()
 
