@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,42 +29,27 @@ namespace {
 // Smaller batches, for a slow device.
 bool few = false;
 
-constexpr BatchMemory kMemories[] = {BatchMemory::kDevice, BatchMemory::kPinned,
-                                     BatchMemory::kManaged};
-
 void TestBlock(Random*) {
-  CudaAllocator cuda;
   DeviceBlock block;
-  DeviceBlock::Piece<char> chars;
-  DeviceBlock::Piece<int64_t> numbers;
-  DeviceBlock::Piece<float> none;
-  ExpectOk(block.Reserve(33, &chars), "reserve");
-  ExpectOk(block.Reserve(5, &numbers), "reserve");
-  ExpectOk(block.Reserve(0, &none), "reserve nothing");
-  Expect(numbers.offset == 64, "pieces are rounded up to 32 bytes");
-  Expect(block.bytes() == 128, "all of a block");
-  ExpectError(block.Reserve(-1, &none), StatusCode::kInvalidArgument,
-              "-1 elements");
-  ExpectError(block.Reserve(int64_t{1} << 61, &numbers),
-              StatusCode::kInvalidArgument, "2^62");
+  const auto chars = block.Reserve<char>(33);
+  const auto numbers = block.Reserve<int64_t>(5);
+  block.Reserve<float>(0);
+  Expect(chars.offset == 0 && numbers.offset == 64 && block.bytes() == 128,
+         "pieces are rounded up to 32 bytes");
   LimitedAllocator limited(100);
   ExpectError(block.Allocate(&limited, "a test"),
               StatusCode::kResourceExhausted, "128 bytes for a test");
+  CudaAllocator cuda;
   ExpectOk(block.Allocate(&cuda, "a test"), "allocate after none was left");
   Expect(reinterpret_cast<uintptr_t>(block.at(numbers)) % 32 == 0,
          "pieces begin at sectors");
-  ExpectError(block.Allocate(&cuda, "a test"), StatusCode::kFailedPrecondition,
-              "already allocated");
-  ExpectError(block.Reserve(1, &chars), StatusCode::kFailedPrecondition,
-              "cannot add a piece");
 }
 
 void TestStaging(Random*) {
   cudaStream_t stream;
   REQUIRE_CUDA(cudaStreamCreate(&stream));
-  for (const auto kind :
-       {StagingBuffer::Kind::kPinned, StagingBuffer::Kind::kManaged}) {
-    StagingBuffer buffer(stream, kind);
+  {
+    StagingBuffer buffer(stream);
     void* const first = buffer.Allocate(100);
     void* const second = buffer.Allocate(100);
     void* const third = buffer.Allocate(1 << 20);
@@ -84,12 +68,8 @@ void TestStaging(Random*) {
     buffer.Free(third);
     buffer.Free(larger);
   }
-  Expect(StagingBuffer::Of(stream, StagingBuffer::Kind::kPinned) ==
-             StagingBuffer::Of(stream, StagingBuffer::Kind::kPinned),
+  Expect(StagingBuffer::Of(stream) == StagingBuffer::Of(stream),
          "staging: one buffer a stream");
-  Expect(StagingBuffer::Of(stream, StagingBuffer::Kind::kPinned) !=
-             StagingBuffer::Of(stream, StagingBuffer::Kind::kManaged),
-         "staging: of each kind");
   REQUIRE_CUDA(cudaStreamSynchronize(stream));
   cudaStreamDestroy(stream);
 }
@@ -210,14 +190,14 @@ class Comparison {
   Comparison(Random* random, Tables* a, Tables* b, const std::string& what)
       : random_(*random), tables_{a, b}, what_(what) {}
 
-  void Run(BatchMemory memory, bool insert) {
+  void Run(bool insert) {
     batch_ = SomeFeatures(&random_);
     CollectionBatch host;
     ExpectOk(host.Init(batch_.features, batch_.tensors, 2,
                        CollectionBatch::Ids::kByTable, nullptr),
              what_);
     DeviceCollection device;
-    ExpectOk(device.Init(on(), memory,
+    ExpectOk(device.Init(on(),
                          DeviceFeatures(batch_.features, host,
                                         CollectionBatch::Ids::kByTable),
                          2, nullptr),
@@ -232,7 +212,7 @@ class Comparison {
     if (insert) {
       Count(host, &device);
       SumGradients(host, device, outputs);
-      PoolFetched(memory, &outputs);
+      PoolFetched(&outputs);
     }
     for (int t = 0; t < 2; ++t) {
       tables_[t]->ExpectSameTable(what_ + ": table " + std::to_string(t));
@@ -331,7 +311,7 @@ class Comparison {
   }
 
   // Pools the rows of the unique ids, without a table.
-  void PoolFetched(BatchMemory memory, Outputs* outputs) {
+  void PoolFetched(Outputs* outputs) {
     std::vector<FeatureTensors> tensors = batch_.tensors;
     std::vector<std::vector<char>> default_rows(tensors.size());
     std::vector<std::unique_ptr<DeviceBuffer<char>>> device_defaults;
@@ -348,7 +328,7 @@ class Comparison {
                        nullptr),
              what_);
     DeviceCollection device;
-    ExpectOk(device.Init(on(), memory,
+    ExpectOk(device.Init(on(),
                          DeviceFeatures(batch_.features, host,
                                         CollectionBatch::Ids::kRead),
                          2, nullptr),
@@ -482,7 +462,7 @@ void TestFeatures(Random* random) {
         Comparison(random, &a, &b,
                    std::string(NameOf(type)) + " dim " + std::to_string(dim) +
                        " round " + std::to_string(round))
-            .Run(kMemories[round % 3], round % 4 != 3);
+            .Run(round % 4 != 3);
       }
     }
   }
@@ -523,8 +503,7 @@ void TestParts(Random* random) {
         feature.slot.row_splits = splits;
         feature.slot.weights = weights;
         feature.combiner = Combiner::kSum;
-        Status status =
-            device.Init(tables.on, kMemories[p], {feature}, 1, nullptr);
+        Status status = device.Init(tables.on, {feature}, 1, nullptr);
         if (status.ok()) status = device.Unique();
         if (status.ok()) {
           LookupOptions options;
@@ -561,8 +540,7 @@ void TestOutOfMemory(Random* random, const TablePolicies& policies) {
     features[t].slot.ids = ids;
   }
   DeviceCollection device;
-  ExpectOk(device.Init(first.on, BatchMemory::kDevice,
-                       {features[0], features[1]}, 2, nullptr),
+  ExpectOk(device.Init(first.on, {features[0], features[1]}, 2, nullptr),
            "memory");
   ExpectOk(device.Unique(), "memory");
   LookupOptions options;
@@ -577,9 +555,8 @@ void TestOutOfMemory(Random* random, const TablePolicies& policies) {
   LimitedAllocator nothing(0);
   none.memory = &nothing;
   DeviceCollection refused;
-  ExpectError(
-      refused.Init(none, BatchMemory::kDevice, {features[0]}, 1, nullptr),
-      StatusCode::kResourceExhausted, "a batch of ids");
+  ExpectError(refused.Init(none, {features[0]}, 1, nullptr),
+              StatusCode::kResourceExhausted, "a batch of ids");
 }
 
 void TestOutOfMemory(Random* random) {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,8 +48,7 @@ void TestAdmission(Random* random) {
       // order of the CPU the order of calls.)
       const bool back = call == 11 && policies.eviction.max_rows == 0;
       const int64_t step = back ? 1 : call / 2;
-      ExpectOk(tables.host->SetStep(step), "step");
-      ExpectOk(tables.device->SetStep(step, tables.on), "step");
+      tables.SetStep(step);
       const std::string what =
           "admission " + std::to_string(round) + ", " + std::to_string(call);
       const Ids ids = SomeIds(random, Draw(random, 1, count), count);
@@ -79,11 +77,7 @@ void TestAdmission(Random* random) {
       Expect(got.frequencies == wanted.frequencies, what + ": inspected");
       Expect(got.last_seen == wanted.last_seen, what + ": inspected steps");
       Expect(got.states == wanted.states, what + ": inspected states");
-      EmbeddingStats stats;
-      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
-      Expect(stats.pending == tables.host->Stats().pending,
-             what + ": number of pending ids");
-      Expect(stats.events == tables.host->Stats().events, what + ": events");
+      tables.ExpectSameEvents(what);
       if (call % 4 != 3) continue;
       const Ids some = SomeIds(random, 20, count);
       const std::vector<float> rows(20 * 5, 0.5f);
@@ -106,8 +100,7 @@ void TestAdmission(Random* random) {
     ExpectOk(tables.device->RemoveAll(tables.on), "remove all");
     ExpectOk(tables.host->RemoveAll({}), "remove all");
     tables.ExpectSameTable("admission, rows removed");
-    ExpectOk(tables.device->Clear(tables.on), "clear");
-    ExpectOk(tables.host->Clear({}), "clear");
+    tables.Clear();
     tables.ExpectSameTable("admission, cleared");
   }
 }
@@ -128,8 +121,7 @@ void TestSharedRows(Random* random) {
       Tables tables(dim, type, "normal", policies);
       tables.ExpectSameTable(what + ", new");
       for (int64_t step = 0; step < 5; ++step) {
-        ExpectOk(tables.host->SetStep(step), "step");
-        ExpectOk(tables.device->SetStep(step, tables.on), "step");
+        tables.SetStep(step);
         const Ids ids = UniqueOf(SomeIds(random, 300, 300));
         LookupOptions options;
         options.insert = true;
@@ -153,25 +145,10 @@ void TestSharedRows(Random* random) {
 
       EmbeddingRows rows;
       ExpectOk(tables.host->Export(true, &rows, nullptr), what);
-      EmbeddingRowsView view;
-      view.ids = rows.ids;
-      view.values = rows.values;
-      view.slots = rows.slots;
-      view.frequencies = rows.frequencies;
-      view.last_seen = rows.last_seen;
-      view.optimizer = rows.optimizer;
-      view.sketch = rows.sketch;
-      if (number % 2 == 0) {
-        view.shared_values = rows.shared_values;
-        view.shared_slots = rows.shared_slots;
-      }
-      std::unique_ptr<Table> host, device;
-      ExpectOk(tables.device->CreateReplacement(view, tables.on, &device),
-               what);
-      ExpectOk(device->CopyLiveState(*tables.device, view, tables.on), what);
-      ExpectOk(tables.host->CreateReplacement(view, {}, &host), what);
-      tables.device.reset(static_cast<DeviceStore*>(device.release()));
-      tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+      EmbeddingRowsView view = View(rows);
+      view.with_counters = false;
+      if (number % 2 != 0) view.shared_values = view.shared_slots = {};
+      tables.Replace(view);
       tables.ExpectSameTable(what + ", replacement");
       AttachedOptimizer adam;
       adam.name = "adam";
@@ -187,8 +164,7 @@ void TestSharedRows(Random* random) {
                what);
       Expect(former == wanted_former, what + ": former optimizer");
       tables.ExpectSameTable(what + ", other slots");
-      ExpectOk(tables.device->Clear(tables.on), what);
-      ExpectOk(tables.host->Clear({}), what);
+      tables.Clear();
       tables.ExpectSameTable(what + ", cleared");
       const std::vector<float> wrong(1000);
       view.slots = {};
@@ -225,8 +201,6 @@ void TestSharedGradients(Random* random) {
         }
       }
       if (round == 2) gradients[20] = nan;
-      const DeviceBuffer<int64_t> device_ids(ids);
-      const DeviceBuffer<float> device_gradients(gradients);
       const std::vector<float> numbers = {0.1f, 0.0f};
       TableUpdate update;
       update.nonfinite = nonfinite;
@@ -234,26 +208,11 @@ void TestSharedGradients(Random* random) {
       update.hyperparameters = numbers;
       update.create_missing = round == 3;
       update.next_step = -1;
-      int64_t failed = 0;
-      TableUpdate on_host = update;
-      on_host.table = tables.host.get();
-      on_host.ids = ids;
-      on_host.gradients = gradients.data();
-      const Status wanted = tables.host->Update({&on_host, 1}, {}, &failed);
-      update.table = tables.device.get();
-      update.ids = {device_ids.data(), static_cast<int64_t>(ids.size())};
-      update.gradients = device_gradients.data();
-      const Status got =
-          tables.device->Update({&update, 1}, tables.on, &failed);
-      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
       const std::string what =
           StrCat("shared gradients ", static_cast<int>(nonfinite), ", ", round);
-      Expect(got.code() == wanted.code() && got.message() == wanted.message(),
-             what + ": " + std::string(got.message()));
+      tables.Update(update, ids, gradients, what);
       tables.ExpectSameTable(what);
-      EmbeddingStats stats;
-      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
-      Expect(stats.events == tables.host->Stats().events, what + ": events");
+      tables.ExpectSameEvents(what);
     }
   }
 }
@@ -266,34 +225,19 @@ void TestAdmissionImport(Random* random) {
     policies.admission.min_count = 3;
     Tables tables(5, RowType::kFloat32, "normal", policies);
     for (int64_t step = 0; step < 3; ++step) {
-      ExpectOk(tables.host->SetStep(step), "step");
-      ExpectOk(tables.device->SetStep(step, tables.on), "step");
+      tables.SetStep(step);
       tables.FindOrInsert(UniqueOf(SomeIds(random, 400, 600)), true, true,
                           "import");
     }
     EmbeddingRows rows;
     ExpectOk(tables.device->Export(true, &rows, tables.on), "export");
-    EmbeddingRowsView view;
-    view.ids = rows.ids;
-    view.values = rows.values;
-    view.frequencies = rows.frequencies;
-    view.last_seen = rows.last_seen;
-    view.pending_ids = rows.pending_ids;
-    view.pending_sightings = rows.pending_sightings;
-    view.pending_last_seen = rows.pending_last_seen;
-    view.sketch = rows.sketch;
+    EmbeddingRowsView view = View(rows);
+    view.with_counters = false;
     Expect(!rows.pending_ids.empty(), "import: some ids are pending");
-    std::unique_ptr<Table> host, device;
-    ExpectOk(tables.device->CreateReplacement(view, tables.on, &device),
-             "replacement");
-    ExpectOk(device->CopyLiveState(*tables.device, view, tables.on), "state");
-    ExpectOk(tables.host->CreateReplacement(view, {}, &host), "replacement");
-    tables.device.reset(static_cast<DeviceStore*>(device.release()));
-    tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+    tables.Replace(view);
     tables.ExpectSameTable("admission, replacement");
     for (int64_t call = 0; call < 4; ++call) {
-      ExpectOk(tables.host->SetStep(2 + call / 2), "step");
-      ExpectOk(tables.device->SetStep(2 + call / 2, tables.on), "step");
+      tables.SetStep(2 + call / 2);
       tables.FindOrInsert(UniqueOf(SomeIds(random, 400, 600)), true, true,
                           "after import");
       tables.ExpectSameTable("admission, after import");
@@ -324,34 +268,19 @@ void TestOwnEviction(Random* random) {
       const Ids ids = UniqueOf(SomeIds(random, Draw(random, 1, 60), 150));
       tables.FindOrInsert(ids, true, call % 5 != 0, what);
       const std::vector<float> gradients(ids.size() * 5, 0.1f);
-      const DeviceBuffer<int64_t> device_ids(ids);
-      const DeviceBuffer<float> device_gradients(gradients);
       TableUpdate update;
       update.optimizer = "sgd";
       update.hyperparameters = numbers;
       update.next_step = -1;
-      TableUpdate on_host = update;
-      on_host.table = tables.host.get();
-      on_host.ids = ids;
-      on_host.gradients = gradients.data();
-      int64_t failed = 0;
-      ExpectOk(tables.host->Update({&on_host, 1}, {}, &failed), what);
-      update.table = tables.device.get();
-      update.ids = {device_ids.data(), static_cast<int64_t>(ids.size())};
-      update.gradients = device_gradients.data();
-      ExpectOk(tables.device->Update({&update, 1}, tables.on, &failed), what);
-      REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
+      tables.Update(update, ids, gradients, what);
       if (call % 7 == 6) {
         const int64_t step = tables.host->step() + Draw(random, 0, 3);
-        ExpectOk(tables.host->SetStep(step), "step");
-        ExpectOk(tables.device->SetStep(step, tables.on), "step");
+        tables.SetStep(step);
         tables.host->ReleaseStep();
         tables.device->ReleaseStep();
       }
       tables.ExpectSameTable(what);
-      EmbeddingStats stats;
-      ExpectOk(tables.device->ReadStats(&stats, tables.on), what);
-      Expect(stats.events == tables.host->Stats().events, what + ": events");
+      tables.ExpectSameEvents(what);
     }
     evicted += tables.host->Stats().count(Event::kEvicted);
   }

@@ -6,8 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -212,7 +210,7 @@ class SnapshotTest {
           Remove({ids.begin(), ids.begin() + ids.size() / 4});
           break;
         default:
-          Assign(ids);
+          tables_.Assign(ids, 1);
       }
     }
   }
@@ -229,37 +227,13 @@ class SnapshotTest {
     }
     OutsideUpdate<float> update(&tables_, Unfused(2));
     update.Gather(ids, &random_, "gather");
-    Assign({ids.begin(), ids.begin() + ids.size() / 8});
+    tables_.Assign({ids.begin(), ids.begin() + ids.size() / 8}, 1);
     update.Finish("update");
   }
   void Remove(Ids ids) {
     // An id may be named twice.
     ids.push_back(ids[0]);
-    const DeviceBuffer<int64_t> device_ids(ids);
-    const int64_t n = static_cast<int64_t>(ids.size());
-    int64_t removed = 0;
-    int64_t wanted = 0;
-    ExpectOk(
-        tables_.device->Remove({device_ids.data(), n}, &removed, tables_.on),
-        "remove");
-    ExpectOk(tables_.host->Remove(ids, &wanted, {}), "remove on the host");
-    Expect(removed == wanted, "number of removed rows");
-  }
-  void Assign(const Ids& ids) {
-    const std::vector<char> rows(ids.size() * tables_.row_bytes(), 1);
-    const DeviceBuffer<int64_t> device_ids(ids);
-    const DeviceBuffer<char> device_rows(rows);
-    const int64_t n = static_cast<int64_t>(ids.size());
-    ExpectOk(tables_.device->InsertOrAssign({device_ids.data(), n},
-                                            device_rows.data(), tables_.on),
-             "assign");
-    REQUIRE_CUDA(cudaStreamSynchronize(tables_.stream));
-    ExpectOk(tables_.host->InsertOrAssign(ids, rows.data(), {}),
-             "assign on the host");
-  }
-  void RemoveAll() {
-    ExpectOk(tables_.device->RemoveAll(tables_.on), "remove all");
-    ExpectOk(tables_.host->RemoveAll({}), "remove all on the host");
+    tables_.Remove(ids);
   }
   void Decay() {
     ExpectOk(tables_.device->DecayFrequencies(0.5, tables_.on), "decay");
@@ -277,7 +251,7 @@ class SnapshotTest {
     const EmbeddingRows begun = ExportOf(*tables_.host, {});
     Change(3);
     if (empties) {
-      RemoveAll();
+      tables_.RemoveAll();
       Change(2);
     }
     const TempFile device_file;
@@ -355,7 +329,7 @@ void TestManyRows(Random* random) {
   test.Train();
   Ids ids(few ? 3000 : 300000);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(7 * i);
-  test.Assign(ids);
+  test.tables().Assign(ids, 1);
   const FileContent content = test.TakeAndCompare("", "a", "many rows");
   Expect(content.rows.size() >= ids.size(), "all rows are in the snapshot");
   test.Remove({ids.begin(), ids.begin() + 100});
@@ -460,8 +434,7 @@ void TestClear(Random* random) {
   SnapshotTest test(4, RowType::kFloat32, random);
   test.Train();
   test.TakeAndCompare("", "a", "clear");
-  ExpectOk(test.tables().device->Clear(test.tables().on), "clear");
-  ExpectOk(test.tables().host->Clear({}), "clear on the host");
+  test.tables().Clear();
   test.Change(1);
   Expect(test.TakeAndCompare("a", "b", "cleared").whole,
          "a cleared table makes a full snapshot");

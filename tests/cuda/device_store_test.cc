@@ -8,10 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <map>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,8 +116,7 @@ void TestTables(Random* random) {
         const int64_t count = int64_t{1} << Draw(random, 0, few ? 9 : 13);
         const Ids ids = SomeIds(random, count, count + 10);
         const Ids unique = UniqueOf(ids);
-        ExpectOk(tables.host->SetStep(round), "step");
-        ExpectOk(tables.device->SetStep(round, tables.on), "step");
+        tables.SetStep(round);
         tables.FindOrInsert(unique, round != 3, round % 2 == 0, what);
         const int64_t padding_id = ids[0];
         for (const auto kind : {Missing::Kind::kZeros, Missing::Kind::kInitial,
@@ -131,32 +127,17 @@ void TestTables(Random* random) {
                                 kind, what, round % 3);
         }
         Ids some = SomeIds(random, count / 4 + 1, count / 8 + 6);
-        const int64_t n = static_cast<int64_t>(some.size());
-        std::vector<char> rows(n * tables.row_bytes());
+        std::vector<char> rows(some.size() * tables.row_bytes());
         for (char& byte : rows) byte = static_cast<char>(Draw(random, 0, 59));
-        const DeviceBuffer<int64_t> device_ids(some);
-        const DeviceBuffer<char> device_rows(rows);
-        ExpectOk(tables.device->InsertOrAssign({device_ids.data(), n},
-                                               device_rows.data(), tables.on),
-                 what + ": insert or assign");
-        REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
-        ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), what);
+        tables.Assign(some, rows);
         tables.ExpectSameTable(what + ", assigned");
         Ids gone = SomeIds(random, count / 3 + 1, count + 10);
         gone.insert(gone.end(), unique.begin(),
                     unique.begin() + unique.size() / 2);
-        const DeviceBuffer<int64_t> device_gone(gone);
-        int64_t removed = 0, wanted = 0;
-        ExpectOk(tables.device->Remove(
-                     {device_gone.data(), static_cast<int64_t>(gone.size())},
-                     &removed, tables.on),
-                 what + ": remove");
-        ExpectOk(tables.host->Remove(gone, &wanted, {}), what);
-        Expect(removed == wanted, what + ": number removed");
+        tables.Remove(gone);
         tables.ExpectSameTable(what + ", removed");
       }
-      ExpectOk(tables.device->Clear(tables.on), what);
-      ExpectOk(tables.host->Clear({}), what);
+      tables.Clear();
       tables.FindOrInsert({1, 2, 3}, true, true, what + ", cleared");
       tables.ExpectSameTable(what + ", cleared");
     }
@@ -330,8 +311,7 @@ void TestEviction(Random* random) {
       Tables tables(4, RowType::kFloat32, "normal");
       const int64_t steps = 6;
       for (int64_t step = 0; step < steps; ++step) {
-        ExpectOk(tables.host->SetStep(step), "step");
-        ExpectOk(tables.device->SetStep(step, tables.on), "step");
+        tables.SetStep(step);
         tables.FindOrInsert(UniqueOf(SomeIds(random, 500, 800)), true, true,
                             "evict");
       }
@@ -376,23 +356,14 @@ void TestCap(Random* random) {
     policies.eviction = policy;
     Tables tables(5, RowType::kFloat32, "normal", policies);
     for (int64_t step = 0; step < 8; ++step) {
-      ExpectOk(tables.host->SetStep(step / 2), "step");
-      ExpectOk(tables.device->SetStep(step / 2, tables.on), "step");
+      tables.SetStep(step / 2);
       const Ids ids = UniqueOf(SomeIds(random, Draw(random, 1, 700), 1500));
       const std::string what = "cap " + std::to_string(policy.max_rows);
       tables.FindOrInsert(ids, true, step != 5, what);
       tables.ExpectSameTable(what);
     }
     const Ids some = SomeIds(random, 300, 200);
-    std::vector<float> rows(some.size() * 5);
-    for (float& x : rows) x = static_cast<float>(Draw(random, -9, 9));
-    const DeviceBuffer<int64_t> ids(some);
-    const DeviceBuffer<float> device_rows(rows);
-    ExpectOk(tables.device->InsertOrAssign({ids.data(), 300},
-                                           device_rows.data(), tables.on),
-             "cap");
-    REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
-    ExpectOk(tables.host->InsertOrAssign(some, rows.data(), nullptr), "cap");
+    tables.Assign(some, 1);
     tables.ExpectSameTable("cap, assigned");
     EmbeddingStats on_device;
     ExpectOk(tables.device->ReadStats(&on_device, tables.on), "cap");
@@ -449,13 +420,8 @@ void TestImport(Random* random) {
     to.FindOrInsert(UniqueOf(SomeIds(random, 900, 800)), true, false, "import");
     EmbeddingRows rows;
     ExpectOk(from.host->Export(with_slots, &rows, nullptr), "export");
-    EmbeddingRowsView view;
-    view.ids = rows.ids;
-    view.values = rows.values;
-    view.slots = rows.slots;
-    view.frequencies = rows.frequencies;
-    view.last_seen = rows.last_seen;
-    view.optimizer = rows.optimizer;
+    EmbeddingRowsView view = View(rows);
+    view.with_counters = false;
     ExpectOk(to.device->Import(view, to.on), "import");
     ExpectOk(to.host->Import(view, nullptr), "import on the host");
     to.ExpectSameTable("import");

@@ -224,6 +224,80 @@ struct Tables {
     });
   }
 
+  // Calls on both sides.
+
+  void SetStep(int64_t step) {
+    ExpectOk(host->SetStep(step), "step");
+    ExpectOk(device->SetStep(step, on), "step");
+  }
+  void Assign(const Ids& ids, const std::vector<char>& rows) {
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<char> device_rows(rows);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    ExpectOk(
+        device->InsertOrAssign({device_ids.data(), n}, device_rows.data(), on),
+        "assign");
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    ExpectOk(host->InsertOrAssign(ids, rows.data(), {}), "assign on the host");
+  }
+  void Assign(const Ids& ids, char byte) {
+    Assign(ids, std::vector<char>(ids.size() * row_bytes(), byte));
+  }
+  void Remove(const Ids& ids) {
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    int64_t removed = 0;
+    int64_t wanted = 0;
+    ExpectOk(device->Remove({device_ids.data(), n}, &removed, on), "remove");
+    ExpectOk(host->Remove(ids, &wanted, {}), "remove on the host");
+    Expect(removed == wanted, "number of removed rows");
+  }
+  void RemoveAll() {
+    ExpectOk(device->RemoveAll(on), "remove all");
+    ExpectOk(host->RemoveAll({}), "remove all on the host");
+  }
+  void Clear() {
+    ExpectOk(device->Clear(on), "clear");
+    ExpectOk(host->Clear({}), "clear on the host");
+  }
+  void Replace(const EmbeddingRowsView& view) {
+    std::unique_ptr<Table> next_device, next_host;
+    ExpectOk(device->CreateReplacement(view, on, &next_device), "replacement");
+    ExpectOk(next_device->CopyLiveState(*device, view, on), "live state");
+    ExpectOk(host->CreateReplacement(view, {}, &next_host),
+             "replacement on the host");
+    ExpectOk(next_host->CopyLiveState(*host, view, {}), "live state");
+    device.reset(static_cast<DeviceStore*>(next_device.release()));
+    host.reset(static_cast<EmbeddingStore*>(next_host.release()));
+  }
+  // Updates by gradients of the type in which rows are computed. The other
+  // members of `update` are set.
+  template <typename C>
+  void Update(TableUpdate update, const Ids& ids,
+              const std::vector<C>& gradients, const std::string& what) {
+    const DeviceBuffer<int64_t> device_ids(ids);
+    const DeviceBuffer<C> device_gradients(gradients);
+    update.table = host.get();
+    update.ids = ids;
+    update.gradients = gradients.data();
+    int64_t failed = 0;
+    const Status wanted = host->Update({&update, 1}, {}, &failed);
+    update.table = device.get();
+    update.ids = {device_ids.data(), static_cast<int64_t>(ids.size())};
+    update.gradients = device_gradients.data();
+    const Status got = UpdateDevice(on, update);
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    Expect(got.code() == wanted.code() && got.message() == wanted.message(),
+           what + ": " + std::string(got.message()));
+  }
+  void ExpectSameEvents(const std::string& what) {
+    EmbeddingStats stats;
+    ExpectOk(device->ReadStats(&stats, on), what);
+    Expect(stats.events == host->Stats().events, what + ": events");
+    Expect(stats.pending == host->Stats().pending,
+           what + ": number of pending ids");
+  }
+
   // An update of unique ids on the device.
   TableUpdate UpdateOf(const int64_t* unique_ids, int64_t count,
                        const void* gradients) const {

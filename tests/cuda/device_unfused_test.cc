@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "tests/cuda/checks.h"
@@ -24,56 +23,28 @@ namespace {
 bool few = false;
 
 // Calls on a pair of tables.
-class Pair {
+class Pair : public Tables {
  public:
   Pair(int64_t dim, RowType type, Random* random,
        const TablePolicies& policies = TablePolicies())
-      : tables(dim, type, "uniform", policies), random_(*random) {}
+      : Tables(dim, type, "uniform", policies), random_(*random) {}
 
   Ids SomeUnique(int64_t count) {
     return UniqueOf(SomeIds(&random_, count, count));
-  }
-  void Assign(const Ids& ids, char byte) {
-    const std::vector<char> rows(ids.size() * tables.row_bytes(), byte);
-    const DeviceBuffer<int64_t> device_ids(ids);
-    const DeviceBuffer<char> device_rows(rows);
-    const int64_t n = static_cast<int64_t>(ids.size());
-    ExpectOk(tables.device->InsertOrAssign({device_ids.data(), n},
-                                           device_rows.data(), tables.on),
-             "assign");
-    REQUIRE_CUDA(cudaStreamSynchronize(tables.stream));
-    ExpectOk(tables.host->InsertOrAssign(ids, rows.data(), {}),
-             "assign on the host");
-  }
-  void Remove(const Ids& ids) {
-    const DeviceBuffer<int64_t> device_ids(ids);
-    const int64_t n = static_cast<int64_t>(ids.size());
-    int64_t removed = 0;
-    ExpectOk(tables.device->Remove({device_ids.data(), n}, &removed, tables.on),
-             "remove");
-    ExpectOk(tables.host->Remove(ids, &removed, {}), "remove on the host");
-  }
-  void RemoveAll() {
-    ExpectOk(tables.device->RemoveAll(tables.on), "remove all");
-    ExpectOk(tables.host->RemoveAll({}), "remove all on the host");
-  }
-  void Clear() {
-    ExpectOk(tables.device->Clear(tables.on), "clear");
-    ExpectOk(tables.host->Clear({}), "clear on the host");
   }
   void Evict(int64_t max_rows) {
     EvictionPolicy policy;
     policy.max_rows = max_rows;
     int64_t got = 0;
     int64_t wanted = 0;
-    ExpectOk(tables.device->Evict(policy, &got, tables.on), "evict");
-    ExpectOk(tables.host->Evict(policy, &wanted, {}), "evict on the host");
+    ExpectOk(device->Evict(policy, &got, on), "evict");
+    ExpectOk(host->Evict(policy, &wanted, {}), "evict on the host");
     Expect(got == wanted, "evicted rows");
   }
   void Import(const EmbeddingRows& rows) {
     const EmbeddingRowsView view = View(rows);
-    ExpectOk(tables.device->Import(view, tables.on), "import");
-    ExpectOk(tables.host->Import(view, {}), "import on the host");
+    ExpectOk(device->Import(view, on), "import");
+    ExpectOk(host->Import(view, {}), "import on the host");
   }
   // A call that changes rows.
   void Write(int64_t batch) {
@@ -88,16 +59,13 @@ class Pair {
         Remove(ids);
         return Assign({ids.rbegin(), ids.rend()}, 2);
       case 3:
-        ExpectOk(tables.device->SetStep(tables.device->step() + 1, tables.on),
-                 "step");
-        ExpectOk(tables.host->SetStep(tables.host->step() + 1), "step");
+        ExpectOk(device->SetStep(device->step() + 1, on), "step");
+        ExpectOk(host->SetStep(host->step() + 1), "step");
         return Evict(batch);
       default:
-        return tables.FindOrInsert(ids, true, false, "lookup");
+        return FindOrInsert(ids, true, false, "lookup");
     }
   }
-
-  Tables tables;
 
  private:
   Random& random_;
@@ -123,12 +91,12 @@ void TestInterleaved(Random* random) {
     TablePolicies policies;
     policies.shared_rows = shared_rows;
     Pair pair(dim, type, random, policies);
-    pair.tables.FindOrInsert(pair.SomeUnique(batch), true, true, what);
+    pair.FindOrInsert(pair.SomeUnique(batch), true, true, what);
     const AttachedOptimizer optimizer = Unfused(slots);
     ForType(type, [&](auto zero) {
       using C = decltype(zero);
-      OutsideUpdate<C> first(&pair.tables, optimizer);
-      OutsideUpdate<C> second(&pair.tables, optimizer);
+      OutsideUpdate<C> first(&pair, optimizer);
+      OutsideUpdate<C> second(&pair, optimizer);
       for (int step = 0; step < (few ? 6 : 20); ++step) {
         first.Gather(pair.SomeUnique(batch), random, what);
         if (step % 2 == 0) {
@@ -137,14 +105,14 @@ void TestInterleaved(Random* random) {
         if (step % 3 != 0) pair.Write(batch);
         first.Finish(what);
         if (step % 2 == 0) second.Finish(what + ", second");
-        pair.tables.ExpectSameTable(what);
+        pair.ExpectSameTable(what);
       }
       first.Gather({}, random, what + ", no ids");
       first.Finish(what + ", no ids");
     });
     EmbeddingStats got, wanted;
-    ExpectOk(pair.tables.device->ReadStats(&got, pair.tables.on), what);
-    ExpectOk(pair.tables.host->ReadStats(&wanted, {}), what);
+    ExpectOk(pair.device->ReadStats(&got, pair.on), what);
+    ExpectOk(pair.host->ReadStats(&wanted, {}), what);
     Expect(got.count(Event::kGradientsDropped) ==
                wanted.count(Event::kGradientsDropped),
            what + ": dropped gradients");
@@ -154,11 +122,11 @@ void TestInterleaved(Random* random) {
 // What counts as a change.
 void TestChanged(Random* random) {
   Pair pair(4, RowType::kFloat32, random);
-  OutsideUpdate<float> update(&pair.tables, Unfused(1));
+  OutsideUpdate<float> update(&pair, Unfused(1));
   const Ids ids = {1, 2, 3, 4};
   const auto expect = [&](size_t changed, const std::string& what) {
     Expect(update.Assign(what).size() == changed, what);
-    pair.tables.ExpectSameTable(what);
+    pair.ExpectSameTable(what);
   };
   pair.Assign(ids, 1);
   update.Gather(ids, random, "gather");
@@ -174,7 +142,7 @@ void TestChanged(Random* random) {
   pair.Assign({2}, 1);
   expect(2, "rows that were created elsewhere");
   EmbeddingRows rows;
-  ExpectOk(pair.tables.host->Export(true, &rows, {}), "export");
+  ExpectOk(pair.host->Export(true, &rows, {}), "export");
   update.Gather(ids, random, "gather");
   pair.Import(rows);
   expect(4, "an import");
@@ -187,23 +155,15 @@ void TestChanged(Random* random) {
   expect(4, "a cleared table");
   pair.Assign(ids, 1);
   update.Gather(ids, random, "gather");
-  pair.tables.FindOrInsert({1, 2, 7}, false, false, "a lookup");
+  pair.FindOrInsert({1, 2, 7}, false, false, "a lookup");
   expect(0, "a lookup");
 
   // Rows of a table that was replaced, by one with the same optimizer and by
   // one without.
   for (const bool with_slots : {true, false}) {
     update.Gather(ids, random, "gather");
-    ExpectOk(pair.tables.host->Export(with_slots, &rows, {}), "export");
-    std::unique_ptr<Table> device, host;
-    const EmbeddingRowsView view = View(rows);
-    ExpectOk(
-        pair.tables.device->CreateReplacement(view, pair.tables.on, &device),
-        "replacement");
-    ExpectOk(pair.tables.host->CreateReplacement(view, {}, &host),
-             "replacement on the host");
-    pair.tables.device.reset(static_cast<DeviceStore*>(device.release()));
-    pair.tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+    ExpectOk(pair.host->Export(with_slots, &rows, {}), "export");
+    pair.Replace(View(rows));
     expect(4, "a replaced table");
   }
 }
@@ -214,36 +174,35 @@ void TestShared(Random* random) {
   TablePolicies policies;
   policies.shared_rows = 2;
   Pair pair(3, RowType::kFloat32, random, policies);
-  OutsideUpdate<float> update(&pair.tables, Unfused(2));
+  OutsideUpdate<float> update(&pair, Unfused(2));
   pair.Assign({10, 11}, 1);
   const Ids ids = {0, 10, 1, 20, 21, 22, 11};
   const std::vector<char> shared = {1, 0, 1, 0, 0, 0, 0};
   std::vector<float> gradients(ids.size() * 3);
   for (float& g : gradients) g = static_cast<float>(Draw(random, -99, 99)) / 7;
   update.Gather(ids, shared, gradients, Nonfinite::kRaise, "shared");
-  OutsideUpdate<float> other(&pair.tables, Unfused(2));
+  OutsideUpdate<float> other(&pair, Unfused(2));
   other.Gather({30, 31, 32, 10}, random, "shared, others");
   other.Finish("shared, others");
   update.Finish("shared");
-  pair.tables.ExpectSameTable("shared");
+  pair.ExpectSameTable("shared");
   update.Gather(ids, random, "shared");
   pair.Clear();
   update.Finish("cleared");
-  pair.tables.ExpectSameTable("cleared");
+  pair.ExpectSameTable("cleared");
   // A replaced table on the host, whose rows have all changed.
   EmbeddingRows rows;
-  ExpectOk(pair.tables.host->Export(true, &rows, {}), "export");
+  ExpectOk(pair.host->Export(true, &rows, {}), "export");
   update.Gather(ids, random, "gather");
   int64_t removed = 0;
-  ExpectOk(
-      pair.tables.device->ImportDelta({}, View(rows), &removed, pair.tables.on),
-      "delta");
+  ExpectOk(pair.device->ImportDelta({}, View(rows), &removed, pair.on),
+           "delta");
   std::unique_ptr<Table> host;
-  ExpectOk(pair.tables.host->CreateReplacement(View(rows), {}, &host),
+  ExpectOk(pair.host->CreateReplacement(View(rows), {}, &host),
            "replacement on the host");
-  pair.tables.host.reset(static_cast<EmbeddingStore*>(host.release()));
+  pair.host.reset(static_cast<EmbeddingStore*>(host.release()));
   update.Finish("a delta");
-  pair.tables.ExpectSameTable("a delta");
+  pair.ExpectSameTable("a delta");
   for (const int64_t number : {-1, 2}) {
     update.Gather({0, number}, {1, 1}, std::vector<float>(6, 1.0f),
                   Nonfinite::kPass, "no such shared row");
@@ -258,7 +217,7 @@ void TestNonfinite(Random* random) {
     TablePolicies policies;
     policies.shared_rows = shared_rows;
     Pair pair(3, RowType::kFloat32, random, policies);
-    OutsideUpdate<float> update(&pair.tables, Unfused(1));
+    OutsideUpdate<float> update(&pair, Unfused(1));
     pair.Assign({10, 11, 12, 13}, 1);
     const char exempt = shared_rows > 0;
     const Ids ids = {10, 11, 0, 12, 20, 21, 22, 23, 13};
@@ -277,14 +236,14 @@ void TestNonfinite(Random* random) {
         update.Gather(ids, shared, gradients, nonfinite, what);
         if (update.status.ok()) update.Finish(what);
         EmbeddingStats got, wanted;
-        ExpectOk(pair.tables.device->ReadStats(&got, pair.tables.on), what);
-        ExpectOk(pair.tables.host->ReadStats(&wanted, {}), what);
+        ExpectOk(pair.device->ReadStats(&got, pair.on), what);
+        ExpectOk(pair.host->ReadStats(&wanted, {}), what);
         Expect(got.count(Event::kNonfiniteGradients) ==
                    wanted.count(Event::kNonfiniteGradients),
                what + ": skipped gradients");
         // NaN differs from itself.
         if (nonfinite == Nonfinite::kSkip && round < 2) {
-          pair.tables.ExpectSameTable(what);
+          pair.ExpectSameTable(what);
         }
         pair.Clear();
         pair.Assign({10, 11, 12, 13}, 1);
@@ -339,19 +298,13 @@ template <typename C>
 void CheckSums(RowType type, Random* random) {
   const std::string what = std::string("sums of ") + NameOf(type);
   Pair pair(3, type, random);
-  pair.tables.FindOrInsert({1, 2, 3}, true, true, what);
+  pair.FindOrInsert({1, 2, 3}, true, true, what);
   const C most = std::numeric_limits<C>::max();
   std::vector<C> rows(9, C{1});
   if (type == ComputeType(type)) {
     rows[4] = most / 4;
-    const Ids ids = {1, 2, 3};
-    const DeviceBuffer<int64_t> device_ids(ids);
-    const DeviceBuffer<C> device_rows(rows);
-    ExpectOk(pair.tables.device->InsertOrAssign(
-                 {device_ids.data(), 3}, device_rows.data(), pair.tables.on),
-             what);
-    REQUIRE_CUDA(cudaStreamSynchronize(pair.tables.stream));
-    ExpectOk(pair.tables.host->InsertOrAssign(ids, rows.data(), {}), what);
+    const auto* const bytes = reinterpret_cast<const char*>(rows.data());
+    pair.Assign({1, 2, 3}, {bytes, bytes + rows.size() * sizeof(C)});
   }
   const Ids ids = {9, 2, 1, 2, 8};
   const DeviceBuffer<int64_t> device_ids(ids);
@@ -366,16 +319,16 @@ void CheckSums(RowType type, Random* random) {
         if (at == 3) gradients[4] = large;
         const DeviceBuffer<C> device_gradients(gradients);
         TableUpdate update;
-        update.table = pair.tables.device.get();
+        update.table = pair.device.get();
         update.ids = {device_ids.data(), 5};
         update.gradients = device_gradients.data();
-        const Status got = pair.tables.device->CheckUpdate(
-            update, sgd, additions, pair.tables.on);
-        update.table = pair.tables.host.get();
+        const Status got =
+            pair.device->CheckUpdate(update, sgd, additions, pair.on);
+        update.table = pair.host.get();
         update.ids = ids;
         update.gradients = gradients.data();
         const Status wanted =
-            pair.tables.host->CheckUpdate(update, sgd, additions, {});
+            pair.host->CheckUpdate(update, sgd, additions, {});
         Expect(got.message() == wanted.message(), what + ": '" + got.message() +
                                                       "', wanted '" +
                                                       wanted.message() + "'");

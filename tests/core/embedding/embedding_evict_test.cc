@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "tests/core/embedding/embedding_policies.h"

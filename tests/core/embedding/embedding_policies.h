@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -22,13 +23,7 @@ using Order = EvictionPolicy::Order;
 
 inline std::unique_ptr<EmbeddingStore> MakeStore(const TablePolicies& policies,
                                                  int64_t shards = 4) {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("uniform", -1.0f, 1.0f, 1, 2, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, shards, initializer, &store, policies).ok());
-  return store;
+  return StoreOf(kDim, shards, InitializerOf(), policies);
 }
 
 inline TablePolicies MinCount(int64_t n) {
@@ -70,9 +65,7 @@ inline std::vector<bool> Lookup(EmbeddingStore* store,
 
 inline void Advance(EmbeddingStore* store,
                     const std::vector<int64_t>& ids = {}) {
-  SparseOptimizer sgd;
-  const std::vector<float> h = {0.5f, 0.0f};
-  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  const SparseOptimizer sgd = OptimizerOf("sgd", {0.5f, 0.0f});
   const std::vector<float> gradients(ids.size() * kDim, 1.0f);
   ASSERT_TRUE(
       store->Apply(ids, gradients.data(), "sgd", sgd, {}, false, -1, nullptr)

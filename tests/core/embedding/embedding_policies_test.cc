@@ -272,22 +272,6 @@ TEST(EmbeddingPoliciesTest, EvictDownToANumberOfRows) {
   EXPECT_EQ(evicted, 12);
 }
 
-TEST(EmbeddingPoliciesTest, AStepThatTheUserDrivesIsNotMovedByApply) {
-  auto store = MakeStore(TablePolicies());
-  Advance(store.get());
-  EXPECT_EQ(store->step(), 1);
-  EXPECT_TRUE(store->SetStep(20000).ok());
-  Lookup(store.get(), {1});
-  Advance(store.get());
-  Lookup(store.get(), {1});
-  EXPECT_EQ(store->step(), 20000);
-  EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{1}));
-  EXPECT_TRUE(Export(*store).own_step);
-  store->ReleaseStep();
-  Advance(store.get());
-  EXPECT_EQ(store->step(), 20001);
-}
-
 TEST(EmbeddingPoliciesTest, BadPoliciesAreRefused) {
   RowInitializer initializer;
   std::unique_ptr<EmbeddingStore> store;

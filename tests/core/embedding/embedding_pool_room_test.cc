@@ -9,6 +9,7 @@
 
 #include "tests/core/testing/allocation_failure.h"
 #include "tests/core/testing/small_stack.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -23,10 +24,7 @@ class RowRoomTest : public testing::TestWithParam<RowType> {
  protected:
   // Rows of ids 0, 1, 2 contain 1s, 2s, 3s.
   std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
-    std::unique_ptr<EmbeddingStore> store;
-    EXPECT_TRUE(EmbeddingStore::Create(dim, 1, RowInitializer(), &store,
-                                       TablePolicies(), GetParam())
-                    .ok());
+    auto store = StoreOf(dim, 1, RowInitializer(), {}, GetParam());
     VisitRowType(GetParam(), [&](auto zero) {
       using T = decltype(zero);
       std::vector<T> rows;
@@ -57,7 +55,6 @@ class RowRoomTest : public testing::TestWithParam<RowType> {
 
   const std::vector<int64_t> ids_ = {0, 1, 2};
   const std::vector<int64_t> splits_ = {0, 1, 3};
-  const std::vector<float> weights_ = {1, 1, 1};
 };
 
 TEST_P(RowRoomTest, WideRowsArePooledOnSmallStacks) {

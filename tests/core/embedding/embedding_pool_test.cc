@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/collection/embedding_collection.h"
 
@@ -20,10 +21,7 @@ constexpr Combiner kCombiners[] = {Combiner::kSum,   Combiner::kMean,
 
 // A table where the row of id i in [0, 50) is {i, -i, i * i}.
 std::unique_ptr<EmbeddingStore> MakeStore() {
-  RowInitializer initializer;
-  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(kDim, 2, initializer, &store).ok());
+  auto store = StoreOf(kDim, 2, InitializerOf("zeros", 0, 0));
   std::vector<int64_t> ids;
   std::vector<float> rows;
   for (int i = 0; i < 50; ++i) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/embedding/embedding_gradient.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
@@ -30,14 +31,8 @@ class EmbeddingRowTypesTest : public testing::Test {
 
   static Store Make(int dim, int64_t shards = 4,
                     const TablePolicies& policies = TablePolicies()) {
-    RowInitializer initializer;
-    EXPECT_TRUE(
-        RowInitializer::Create("normal", 0, 0.05f, 1, 2, &initializer).ok());
-    Store store;
-    EXPECT_TRUE(EmbeddingStore::Create(dim, shards, initializer, &store,
-                                       policies, RowTypeOf<T>())
-                    .ok());
-    return store;
+    return StoreOf(dim, shards, InitializerOf("normal", 0, 0.05f), policies,
+                   RowTypeOf<T>());
   }
   // Values that every type rounds, except float and double.
   static std::vector<T> Random(int64_t count, uint64_t seed) {
@@ -108,11 +103,8 @@ TYPED_TEST(EmbeddingRowTypesTest, InitialValuesAreRoundedFloats) {
   using T = TypeParam;
   for (int dim : kDims) {
     auto store = this->Make(dim);
-    RowInitializer initializer;
-    ASSERT_TRUE(
-        RowInitializer::Create("normal", 0, 0.05f, 1, 2, &initializer).ok());
     std::vector<float> floats(dim);
-    initializer.Draw(5, dim, floats.data());
+    InitializerOf("normal", 0, 0.05f).Draw(5, dim, floats.data());
     std::vector<T> wanted(dim);
     for (int c = 0; c < dim; ++c) wanted[c] = RoundTo<T>(floats[c]);
     Missing initial;
@@ -131,10 +123,9 @@ TYPED_TEST(EmbeddingRowTypesTest, InitialValuesAreRoundedFloats) {
 TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
   using T = TypeParam;
   using C = ComputeOf<T>;
-  const std::vector<float> h = {0.1f, 0.01f, 0.1f, 0.001f, 1e-7f, 0.1f};
   const std::vector<float> inits = {0.0f, 0.0f};
-  SparseOptimizer adam;
-  ASSERT_TRUE(SparseOptimizer::Create("adam", h, &adam).ok());
+  const SparseOptimizer adam =
+      OptimizerOf("adam", {0.1f, 0.01f, 0.1f, 0.001f, 1e-7f, 0.1f});
   for (int dim : kDims) {
     SCOPED_TRACE(dim);
     auto store = this->Make(dim);
@@ -265,10 +256,8 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
   using T = TypeParam;
   using C = ComputeOf<T>;
   constexpr int kDim = 5;
-  SparseOptimizer adagrad;
-  const std::vector<float> h = {0.1f, 0.01f, 1e-7f};
   const std::vector<float> inits = {0.1f};
-  ASSERT_TRUE(SparseOptimizer::Create("adagrad", h, &adagrad).ok());
+  const SparseOptimizer adagrad = OptimizerOf("adagrad", {0.1f, 0.01f, 1e-7f});
   const auto run = [&](int64_t shards, int threads) {
     const ParallelFor parallel = Threads(threads);
     TablePolicies policies;
@@ -339,10 +328,7 @@ TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
   constexpr RowType kTypes[] = {RowType::kFloat32, RowType::kFloat64,
                                 RowType::kFloat16, RowType::kBFloat16};
   const auto make = [](RowType type) {
-    std::unique_ptr<EmbeddingStore> store;
-    EXPECT_TRUE(EmbeddingStore::Create(3, 4, RowInitializer(), &store,
-                                       TablePolicies(), type)
-                    .ok());
+    auto store = StoreOf(3, 4, RowInitializer(), {}, type);
     const std::vector<int64_t> ids = {1};
     const std::vector<double> zeros(3);
     EXPECT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
@@ -379,9 +365,7 @@ TYPED_TEST(EmbeddingRowTypesTest, StochasticRoundingIsDeterministic) {
   nearest.stochastic_rounding = false;
   const std::vector<int64_t> ids = this->Ids(500);
   for (const int dim : {3, 1500}) {
-    const std::vector<float> h = {0.01f, 0.0f};
-    SparseOptimizer sgd;
-    ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+    const SparseOptimizer sgd = OptimizerOf("sgd", {0.01f, 0.0f});
     const auto train = [&](const TablePolicies& policies, int64_t shards,
                            int threads) {
       const ParallelFor parallel = Threads(threads);

@@ -42,10 +42,8 @@ class SharedRowsTest : public testing::Test {
                       const std::vector<int64_t>& ids,
                       const std::vector<float>& gradients,
                       const ParallelFor* parallel) {
-    SparseOptimizer optimizer;
-    EXPECT_TRUE(SparseOptimizer::Create(name, h, &optimizer).ok());
-    return store->Apply(ids, gradients.data(), name, optimizer, inits, false,
-                        -1, parallel);
+    return store->Apply(ids, gradients.data(), name, OptimizerOf(name, h),
+                        inits, false, -1, parallel);
   }
   static Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
                         const std::vector<float>& gradients,

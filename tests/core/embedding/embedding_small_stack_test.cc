@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/core/testing/small_stack.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -17,9 +18,6 @@ class EmbeddingSmallStackTest : public testing::TestWithParam<RowType> {};
 // Adam's first step, with rate 1 and both moments half of their final value.
 TEST_P(EmbeddingSmallStackTest, WideRowsAreMadeAndUpdated) {
   constexpr int kDim = 65536;
-  RowInitializer initializer;
-  ASSERT_TRUE(
-      RowInitializer::Create("constant", 2, 0, 0, 0, &initializer).ok());
   for (const int64_t shared_rows : {0, 1}) {
     TablePolicies policies;
     policies.shared_rows = shared_rows;
@@ -27,14 +25,9 @@ TEST_P(EmbeddingSmallStackTest, WideRowsAreMadeAndUpdated) {
       policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
       policies.admission.min_count = 100;
     }
-    std::unique_ptr<EmbeddingStore> store;
-    ASSERT_TRUE(EmbeddingStore::Create(kDim, 1, initializer, &store, policies,
-                                       GetParam())
-                    .ok());
-    SparseOptimizer adam;
-    ASSERT_TRUE(SparseOptimizer::Create(
-                    "adam", std::vector<float>{1, 0, 0.5, 0.5, 0, 1}, &adam)
-                    .ok());
+    const auto store =
+        StoreOf(kDim, 1, InitializerOf("constant", 2, 0), policies, GetParam());
+    const SparseOptimizer adam = OptimizerOf("adam", {1, 0, 0.5, 0.5, 0, 1});
     const std::vector<int64_t> ids = {5, 7};
     Status status;
     OnSmallStack([&] {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -21,12 +22,10 @@ constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
 // A table and its update.
 struct Table {
   Table(int dim, int64_t count, RowType type = RowType::kFloat32)
-      : ids(count), gradients(count * dim), wide(count * dim) {
-    RowInitializer initializer;
-    EXPECT_TRUE(
-        RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
-    EXPECT_TRUE(
-        EmbeddingStore::Create(dim, 4, initializer, &store, {}, type).ok());
+      : store(StoreOf(dim, 4, InitializerOf(), {}, type)),
+        ids(count),
+        gradients(count * dim),
+        wide(count * dim) {
     std::iota(ids.begin(), ids.end(), int64_t{-3});
     for (size_t i = 0; i < gradients.size(); ++i) {
       wide[i] = gradients[i] = static_cast<float>(i % 17) - 8.0f;
@@ -125,10 +124,7 @@ std::unique_ptr<EmbeddingStore> NewStore(bool full) {
   TablePolicies policies;
   policies.eviction.max_rows = full ? 2 : 0;
   policies.eviction.raise_when_full = full;
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(2, 4, RowInitializer(), &store, policies).ok());
-  return store;
+  return StoreOf(2, 4, RowInitializer(), policies);
 }
 
 EmbeddingStore::UniqueUpdate NewRows(EmbeddingStore* store,
@@ -160,11 +156,9 @@ TEST(EmbeddingStoreApplyTest, NoStoreHasMadeAnEmptyPlan) {
 }
 
 TEST(EmbeddingStoreApplyTest, AFullTableLeavesTheOthersAsTheyWere) {
-  const std::vector<float> h = {0.5f, 0.0f};
   const std::vector<int64_t> ids = {4, 5, 6};
   const std::vector<float> gradients(6, 1.0f);
-  SparseOptimizer sgd;
-  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  const SparseOptimizer sgd = OptimizerOf("sgd", {0.5f, 0.0f});
   // Tables are locked in the order of their addresses.
   for (int full : {0, 1}) {
     std::unique_ptr<EmbeddingStore> stores[2];
@@ -194,10 +188,8 @@ TEST(EmbeddingStoreApplyTest, AFullTableLeavesTheOthersAsTheyWere) {
 }
 
 TEST(EmbeddingStoreApplyTest, CallsMayNameTheirTablesInAnyOrder) {
-  const std::vector<float> h = {0.5f, 0.0f};
   const std::vector<float> gradients(2, 1.0f);
-  SparseOptimizer sgd;
-  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  const SparseOptimizer sgd = OptimizerOf("sgd", {0.5f, 0.0f});
   const std::unique_ptr<EmbeddingStore> stores[] = {NewStore(false),
                                                     NewStore(false)};
   constexpr int kCalls = 300;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -38,11 +39,7 @@ RowInitializer Initializer(const std::string& kind, int64_t seed,
 
 Store MakeStore(int64_t shards,
                 const TablePolicies& policies = TablePolicies()) {
-  Store store;
-  EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Initializer("normal", 1, 2),
-                                     &store, policies)
-                  .ok());
-  return store;
+  return StoreOf(kDim, shards, Initializer("normal", 1, 2), policies);
 }
 
 void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
@@ -112,9 +109,7 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
                          const std::vector<float>& inits,
                          const TablePolicies& policies = TablePolicies()) {
   const ParallelFor parallel = Threads(setting.threads);
-  SparseOptimizer update;
-  EXPECT_TRUE(
-      SparseOptimizer::Create(optimizer, hyperparameters, &update).ok());
+  const SparseOptimizer update = OptimizerOf(optimizer, hyperparameters);
   Store store = MakeStore(setting.shards, policies);
   std::mt19937_64 rng(7);
   std::mt19937_64 order(setting.order);

@@ -12,6 +12,7 @@
 
 #include "tests/core/testing/allocation_failure.h"
 #include "tests/core/testing/snapshot_content.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/updates_outside.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -23,13 +24,7 @@ namespace {
 
 std::unique_ptr<EmbeddingStore> MakeStore(
     int64_t shards, const TablePolicies& policies = TablePolicies()) {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(4, shards, initializer, &store, policies).ok());
-  return store;
+  return StoreOf(4, shards, InitializerOf(), policies);
 }
 
 // The caller owns `refs`, so that only the store allocates.

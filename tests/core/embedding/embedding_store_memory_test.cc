@@ -13,6 +13,7 @@
 
 #include "tests/core/testing/allocation_failure.h"
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -20,13 +21,6 @@ namespace {
 
 constexpr int kDim = 3;
 using Store = std::unique_ptr<EmbeddingStore>;
-
-RowInitializer Uniform() {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
-  return initializer;
-}
 
 std::vector<int64_t> Ids(int64_t begin, int64_t end) {
   std::vector<int64_t> ids;
@@ -37,16 +31,11 @@ std::vector<int64_t> Ids(int64_t begin, int64_t end) {
 const std::vector<float> kAdamNumbers = {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f};
 const std::vector<float> kNoInits = {0.0f, 0.0f};
 
-SparseOptimizer Adam() {
-  SparseOptimizer optimizer;
-  EXPECT_TRUE(SparseOptimizer::Create("adam", kAdamNumbers, &optimizer).ok());
-  return optimizer;
-}
+SparseOptimizer Adam() { return OptimizerOf("adam", kAdamNumbers); }
 
 // A table of rows [0, count), some of which were removed again.
 Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
-  Store store;
-  EXPECT_TRUE(EmbeddingStore::Create(kDim, shards, Uniform(), &store).ok());
+  Store store = StoreOf(kDim, shards);
   const std::vector<int64_t> ids = Ids(0, count);
   std::vector<RowRef> refs(ids.size());
   EmbeddingStore::LookupOptions options;
@@ -179,10 +168,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
                                  {refs.data(), count}, nullptr);
     };
     const auto make_empty = [&] {
-      Store store;
-      EXPECT_TRUE(
-          EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
-      return store;
+      return StoreOf(kDim, 3, InitializerOf(), policies);
     };
     // The first call also allocates the sketch.
     FailEachAllocation(
@@ -286,9 +272,7 @@ TEST(EmbeddingStoreMemoryTest, GatherForUpdateAndAssignIfUnchanged) {
   const auto make = [](int64_t shared_rows) {
     TablePolicies policies;
     policies.shared_rows = shared_rows;
-    Store store;
-    EXPECT_TRUE(
-        EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
+    Store store = StoreOf(kDim, 3, InitializerOf(), policies);
     const std::vector<int64_t> half = Ids(0, kCount / 2);
     const std::vector<float> ones(half.size() * kDim, 1.0f);
     EXPECT_TRUE(store->InsertOrAssign(half, ones.data(), nullptr).ok());
@@ -326,12 +310,7 @@ TEST(EmbeddingStoreMemoryTest, ApplyToSharedRows) {
   const std::vector<float> gradients(ids.size() * kDim, 0.5f);
   const SparseOptimizer adam = Adam();
   FailEachAllocation(
-      [&] {
-        Store store;
-        EXPECT_TRUE(
-            EmbeddingStore::Create(kDim, 3, Uniform(), &store, policies).ok());
-        return store;
-      },
+      [&] { return StoreOf(kDim, 3, InitializerOf(), policies); },
       [&](EmbeddingStore* store) {
         return store->Apply(ids, gradients.data(), "adam", adam, kNoInits,
                             false, -1, nullptr);
@@ -342,10 +321,9 @@ TEST(EmbeddingStoreMemoryTest, ApplyToSharedRows) {
 TEST(EmbeddingStoreMemoryTest, AFailedApplyLeavesTheTableToAnyOptimizer) {
   const std::vector<int64_t> ids = Ids(0, 3000);
   const std::vector<float> gradients(ids.size() * kDim, 0.5f);
-  const std::vector<float> ftrl_numbers = {0.1f, 0, -0.5f, 0, 0, 0, 0};
   const std::vector<float> ftrl_inits = {0.1f, 0.0f};
-  SparseOptimizer ftrl;
-  ASSERT_TRUE(SparseOptimizer::Create("ftrl", ftrl_numbers, &ftrl).ok());
+  const SparseOptimizer ftrl =
+      OptimizerOf("ftrl", {0.1f, 0, -0.5f, 0, 0, 0, 0});
   const SparseOptimizer adam = Adam();
   const auto apply_adam = [&](EmbeddingStore* store) {
     return store->Apply(ids, gradients.data(), "adam", adam, kNoInits, true, -1,
@@ -470,7 +448,7 @@ TEST(EmbeddingStoreMemoryTest, Import) {
 }
 
 TEST(EmbeddingStoreMemoryTest, Create) {
-  const RowInitializer initializer = Uniform();
+  const RowInitializer initializer = InitializerOf();
   for (int64_t allocation = 0;; ++allocation) {
     Store store;
     FailAllocation fail(allocation);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/stress.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -27,11 +28,7 @@ namespace {
 using Store = std::shared_ptr<EmbeddingStore>;
 
 Store MakeStore(int dim, const TablePolicies& policies = TablePolicies()) {
-  RowInitializer zeros;
-  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, policies).ok());
-  return store;
+  return StoreOf(dim, 4, InitializerOf("zeros", 0, 0), policies);
 }
 
 std::vector<int64_t> SomeIds(Rng* rng, int64_t first, int64_t count,
@@ -62,10 +59,9 @@ void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
 constexpr char kCounter[] = "sgd_momentum";
 void Count(EmbeddingStore* store, const std::vector<int64_t>& ids,
            bool create_missing) {
-  const std::vector<float> numbers = {1.0f, 0.0f, 1.0f, 0.0f};
   const std::vector<float> inits = {0.0f};
-  SparseOptimizer optimizer;
-  ASSERT_TRUE(SparseOptimizer::Create(kCounter, numbers, &optimizer).ok());
+  const SparseOptimizer optimizer =
+      OptimizerOf(kCounter, {1.0f, 0.0f, 1.0f, 0.0f});
   const std::vector<float> gradients(ids.size() * store->dim(), -1.0f);
   ASSERT_TRUE(store
                   ->Apply(ids, gradients.data(), kCounter, optimizer, inits,
@@ -245,18 +241,13 @@ TEST(EmbeddingStoreStressTest, RowsAreNeverTornAndTheCapHolds) {
 // copy with parts of two writes. Without a sanitizer, this runs the plain loads
 // and stores of a release; ThreadSanitizer compiles atomic ones.
 void ColumnsStayEqual(RowType type, int dim, double share) {
-  RowInitializer zeros;
-  ASSERT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  ASSERT_TRUE(EmbeddingStore::Create(dim, 4, zeros, &store, {}, type).ok());
+  const auto store = StoreOf(dim, 4, InitializerOf("zeros", 0, 0), {}, type);
   constexpr int64_t kFew = 6;
   std::vector<int64_t> ids(kFew);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
   Lookup(store.get(), ids);
-  const std::vector<float> numbers = {0.5f, 0.0f, 1e-7f};
   const std::vector<float> inits = {0.1f};
-  SparseOptimizer adagrad;
-  ASSERT_TRUE(SparseOptimizer::Create("adagrad", numbers, &adagrad).ok());
+  const SparseOptimizer adagrad = OptimizerOf("adagrad", {0.5f, 0.0f, 1e-7f});
   const int64_t count = static_cast<int64_t>(ids.size()) * dim;
   const int64_t bytes = SizeOf(type);
   const auto read = [&](Rng*) {
@@ -343,9 +334,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
   std::vector<int64_t> ids(kRows);
   for (int i = 0; i < kRows; ++i) ids[i] = i * 4096;
   Lookup(store.get(), ids);
-  const std::vector<float> numbers = {1.0f, 0.0f};
-  SparseOptimizer sgd;
-  ASSERT_TRUE(SparseOptimizer::Create("sgd", numbers, &sgd).ok());
+  const SparseOptimizer sgd = OptimizerOf("sgd", {1.0f, 0.0f});
   std::atomic<int64_t> sent{0};
   const auto count = [&](Rng* rng) {
     if (sent > (1 << 24) - 100) return;  // the limit of exact floats

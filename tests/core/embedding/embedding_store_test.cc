@@ -13,6 +13,7 @@
 #include "tests/core/embedding/resident_bytes.h"
 #include "tests/core/testing/chosen_ids.h"
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 
 namespace lodestar {
@@ -23,12 +24,7 @@ const Missing kZeros;
 
 std::unique_ptr<EmbeddingStore> MakeStore(int64_t shards = 4, int dim = kDim,
                                           const std::string& kind = "uniform") {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create(kind, -0.05f, 0.05f, 1, 2, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(dim, shards, initializer, &store).ok());
-  return store;
+  return StoreOf(dim, shards, InitializerOf(kind, -0.05f, 0.05f));
 }
 
 void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
@@ -54,10 +50,8 @@ std::vector<float> Row(const EmbeddingStore& store, int64_t id,
 Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
                const std::vector<float>& gradients, bool create = false,
                const ParallelFor* parallel = nullptr) {
-  SparseOptimizer optimizer;
-  const std::vector<float> h = {0.1f, 0.0f, 1e-7f};
+  const SparseOptimizer optimizer = OptimizerOf("adagrad", {0.1f, 0.0f, 1e-7f});
   const std::vector<float> inits = {0.1f};
-  EXPECT_TRUE(SparseOptimizer::Create("adagrad", h, &optimizer).ok());
   return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits,
                       create, -1, parallel);
 }
@@ -417,16 +411,11 @@ TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
 }
 
 TEST(EmbeddingStoreTest, CreateEmptyLikeCopiesTheSettings) {
-  RowInitializer initializer;
-  ASSERT_TRUE(
-      RowInitializer::Create("normal", 0.0f, 1.0f, 1, 2, &initializer).ok());
   TablePolicies policies;
   policies.eviction.max_rows = 3;
   policies.shared_rows = 5;
-  std::unique_ptr<EmbeddingStore> like;
-  ASSERT_TRUE(EmbeddingStore::Create(kDim, 4, initializer, &like, policies,
-                                     RowType::kFloat16)
-                  .ok());
+  const auto like = StoreOf(kDim, 4, InitializerOf("normal", 0, 1), policies,
+                            RowType::kFloat16);
   Lookup(like.get(), {1, 2, 3});
   std::unique_ptr<EmbeddingStore> store;
   ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 2, &store).ok());
@@ -456,8 +445,7 @@ TEST(EmbeddingStoreTest, ChosenIdsTakeNoLonger) {
       /*insert=*/true, /*count_frequency=*/true};
   const auto seconds = [](const std::vector<int64_t>& ids) {
     return CpuSecondsOf([&] {
-      std::unique_ptr<EmbeddingStore> store;
-      ASSERT_TRUE(EmbeddingStore::Create(1, 1, RowInitializer(), &store).ok());
+      const auto store = StoreOf(1, 1, RowInitializer());
       std::vector<RowRef> refs(kIds);
       for (int call = 0; call < 2; ++call) {
         ASSERT_TRUE(store->FindOrInsert(ids, kCounting, refs, nullptr).ok());

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
@@ -28,12 +29,7 @@ constexpr int kCallers = 4;
 
 std::unique_ptr<EmbeddingStore> MakeStore(
     const TablePolicies& policies = TablePolicies()) {
-  RowInitializer initializer;
-  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
-  return store;
+  return StoreOf(kDim, 4, InitializerOf("zeros", 0, 0), policies);
 }
 
 void RunCallers(const std::function<void(int)>& caller) {
@@ -44,18 +40,14 @@ void RunCallers(const std::function<void(int)>& caller) {
 
 Status Subtract(EmbeddingStore* store, const std::vector<int64_t>& ids,
                 const std::vector<float>& gradients) {
-  SparseOptimizer optimizer;
-  const std::vector<float> h = {1.0f, 0.0f};
-  LODESTAR_RETURN_IF_ERROR(SparseOptimizer::Create("sgd", h, &optimizer));
+  const SparseOptimizer optimizer = OptimizerOf("sgd", {1.0f, 0.0f});
   return store->Apply(ids, gradients.data(), "sgd", optimizer, {}, false, -1,
                       nullptr);
 }
 
 Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
                const std::vector<float>& gradients) {
-  SparseOptimizer optimizer;
-  const std::vector<float> h = {1.0f, 0.0f, 1e-7f};
-  LODESTAR_RETURN_IF_ERROR(SparseOptimizer::Create("adagrad", h, &optimizer));
+  const SparseOptimizer optimizer = OptimizerOf("adagrad", {1.0f, 0.0f, 1e-7f});
   const std::vector<float> inits = {0.1f};
   return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits, false,
                       -1, nullptr);

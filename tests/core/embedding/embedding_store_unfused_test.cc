@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,13 +15,6 @@
 
 namespace lodestar {
 namespace {
-
-std::vector<float> Find(const EmbeddingStore& store,
-                        const std::vector<int64_t>& ids) {
-  std::vector<float> rows(ids.size() * kDim);
-  store.Find(ids, nullptr, Missing(), rows.data(), nullptr, nullptr);
-  return rows;
-}
 
 void Assign(EmbeddingStore* store, const std::vector<int64_t>& ids,
             float value) {
@@ -45,7 +37,7 @@ TEST(EmbeddingStoreUnfusedTest, RowsAreGatheredWithSlotsAndAssigned) {
   rows.slots = {1, 2, 3, 4, 5, 6, 7, 8};
   ASSERT_TRUE(rows.Assign(nullptr, 7).ok());
   EXPECT_TRUE(rows.changed_ids.empty());
-  EXPECT_EQ(Find(*store, {1, 2, 3}),
+  EXPECT_EQ(RowsOf(*store, {1, 2, 3}),
             (std::vector<float>{12, 13, 5, 5, 10, 11}));
   EXPECT_EQ(store->step(), 7);
   // A row created later starts with the initial slot values.
@@ -91,44 +83,32 @@ TEST(EmbeddingStoreUnfusedTest, AChangedRowIsNotWrittenButGatheredAgain) {
   for (float& value : rows.values) value += 1.0f;
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{6, 6, 100, 100}));
+  EXPECT_EQ(RowsOf(*store, {1, 2}), (std::vector<float>{6, 6, 100, 100}));
   // Gathers again without the removed row, whose gradient is dropped now.
   EXPECT_EQ(rows.ids, (std::vector<int64_t>{2}));
   EXPECT_EQ(rows.values, std::vector<float>(2, 100.0f));
   EXPECT_EQ(store->Stats().count(Event::kGradientsDropped), 1);
   for (float& value : rows.values) value += 1.0f;
   ASSERT_TRUE(rows.Assign().ok());
-  EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{6, 6, 101, 101}));
-}
-
-TEST(EmbeddingStoreUnfusedTest, ARecreatedRowHasAnotherVersion) {
-  auto store = MakeStore(TablePolicies());
-  Assign(store.get(), {1}, 5.0f);
-  RowsOutside rows(store.get(), Unfused());
-  ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
-  int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed, {}).ok());
-  Assign(store.get(), {1}, 7.0f);
-  rows.values = {6, 6};
-  ASSERT_TRUE(rows.Assign().ok());
-  EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{1}));
-  EXPECT_EQ(Find(*store, {1}), (std::vector<float>{7, 7}));
+  EXPECT_EQ(RowsOf(*store, {1, 2}), (std::vector<float>{6, 6, 101, 101}));
 }
 
 // Rows of one shard are often written equally many times.
-TEST(EmbeddingStoreUnfusedTest, ARowRecreatedElsewhereHasAnotherVersion) {
-  auto store = MakeStore(TablePolicies(), 1);
-  Assign(store.get(), {1}, 5.0f);
-  RowsOutside rows(store.get(), Unfused());
-  ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
-  int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed, {}).ok());
-  Assign(store.get(), {2}, 3.0f);  // reuses its slot
-  Assign(store.get(), {1}, 7.0f);
-  rows.values = {6, 6};
-  ASSERT_TRUE(rows.Assign().ok());
-  EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{1}));
-  EXPECT_EQ(Find(*store, {1, 2}), (std::vector<float>{7, 7, 3, 3}));
+TEST(EmbeddingStoreUnfusedTest, ARecreatedRowHasAnotherVersion) {
+  for (const bool elsewhere : {false, true}) {
+    auto store = MakeStore(TablePolicies(), 1);
+    Assign(store.get(), {1}, 5.0f);
+    RowsOutside rows(store.get(), Unfused());
+    ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
+    int64_t removed;
+    ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed, {}).ok());
+    if (elsewhere) Assign(store.get(), {2}, 3.0f);  // reuses its slot
+    Assign(store.get(), {1}, 7.0f);
+    rows.values = {6, 6};
+    ASSERT_TRUE(rows.Assign().ok());
+    EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{1}));
+    EXPECT_EQ(RowsOf(*store, {1}), (std::vector<float>{7, 7}));
+  }
 }
 
 TEST(EmbeddingStoreUnfusedTest, AnImportInBetweenChangesEveryRow) {
@@ -197,7 +177,7 @@ TEST(EmbeddingStoreUnfusedTest, SharedRowsReplaceMissingRows) {
   rows.values = {9, 9};
   rows.slots = {3, 4};
   ASSERT_TRUE(rows.Assign().ok());
-  EXPECT_EQ(Find(*store, {1}), (std::vector<float>{6, 6}));
+  EXPECT_EQ(RowsOf(*store, {1}), (std::vector<float>{6, 6}));
   const EmbeddingRows out = Export(*store);
   EXPECT_EQ(Floats(out.shared_values)[2], 9.0f);
   EXPECT_EQ(Floats(out.shared_slots),
@@ -273,7 +253,7 @@ TEST(EmbeddingStoreUnfusedTest, NoUpdateOfManyCallersIsLost) {
   EXPECT_TRUE(store->Compact(&count, {}).ok());
   EXPECT_GT(count, 0);
   for (std::thread& caller : callers) caller.join();
-  for (float value : Find(*store, ids)) ASSERT_EQ(value, kCallers * kRounds);
+  for (float value : RowsOf(*store, ids)) ASSERT_EQ(value, kCallers * kRounds);
 }
 
 }  // namespace

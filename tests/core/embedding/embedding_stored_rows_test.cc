@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/embedding/embedding_pool.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -30,14 +31,8 @@ struct Case {
 class EmbeddingStoredRowsTest : public testing::TestWithParam<Case> {
  protected:
   static Store Make(int dim, TablePolicies policies = TablePolicies()) {
-    RowInitializer initializer;
-    EXPECT_TRUE(
-        RowInitializer::Create("normal", 0, 0.05f, 1, 2, &initializer).ok());
     policies.storage = GetParam().storage;
-    Store store;
-    EXPECT_TRUE(
-        EmbeddingStore::Create(dim, 4, initializer, &store, policies).ok());
-    return store;
+    return StoreOf(dim, 4, InitializerOf("normal", 0, 0.05f), policies);
   }
   static std::vector<float> Random(int64_t count) {
     std::mt19937_64 rng(count);
@@ -219,9 +214,7 @@ TEST_P(EmbeddingStoredRowsTest, CannotBeTrained) {
     const std::vector<int64_t> one = {id};
     expect(store->FindOrInsert(one, options, refs, nullptr));
   }
-  SparseOptimizer sgd;
-  const std::vector<float> h = {1.0f, 0.0f};
-  ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+  const SparseOptimizer sgd = OptimizerOf("sgd", {1.0f, 0.0f});
   for (const bool create : {false, true}) {
     expect(store->Apply(ids, row.data(), "sgd", sgd, {}, create, -1, nullptr));
   }

@@ -109,32 +109,6 @@ TEST(InsertPlanTest, ARowAddedInBetweenIsFound) {
   EXPECT_EQ(table.parts.events.count(Event::kInserts), 2);
 }
 
-TEST(InsertPlanTest, RowsAreAddedToAllTablesOrNone) {
-  Table first, second(Cap(2));
-  InsertPlan::Options refusing;
-  refusing.refuse_excess = true;
-  for (const bool fits : {false, true}) {
-    Table::Call one(&first, {1, 2, 3}, {});
-    Table::Call two(
-        &second,
-        fits ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1, 2, 3},
-        refusing);
-    ASSERT_TRUE(one.Prepare().ok());
-    const Status status = two.Prepare();
-    EXPECT_EQ(status.ok(), fits);
-    if (!fits) {
-      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-      EXPECT_EQ(status.message(),
-                "the import makes 3 rows, but `max_rows` of the table is 2.");
-      continue;
-    }
-    one.plan.Commit(nullptr);
-    two.plan.Commit(nullptr);
-  }
-  EXPECT_EQ(first.parts.rows.size(), 3);
-  EXPECT_EQ(second.parts.rows.size(), 2);
-}
-
 TEST(InsertPlanTest, TheOptimizerIsBoundAtomicallyWithTheRows) {
   AttachedOptimizer optimizer;
   optimizer.name = "replay:mine";
@@ -156,39 +130,6 @@ TEST(InsertPlanTest, TheOptimizerIsBoundAtomicallyWithTheRows) {
   EXPECT_EQ(empty.Insert({}, options).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(empty.Insert({1}, options).code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(empty.parts.rows.size(), 0);
-}
-
-TEST(InsertPlanTest, ACallMaySetLastSeenAndFrequency) {
-  Table table;
-  const std::vector<int64_t> last_seen = {7, 8};
-  const std::vector<int64_t> frequencies = {70, 80};
-  InsertPlan::Options options;
-  options.last_seen = last_seen;
-  options.frequencies = frequencies;
-  Table::Call call(&table, {1, 2}, options);
-  ASSERT_TRUE(call.Prepare().ok());
-  call.plan.Commit(nullptr);
-  EXPECT_EQ(call.refs[0].meta->last_seen.load(), 7);
-  EXPECT_EQ(call.refs[1].meta->last_seen.load(), 8);
-  EXPECT_EQ(call.refs[1].meta->frequency.load(), 80u);
-}
-
-TEST(InsertPlanTest, PendingIdsAreAdmittedAfterEnoughOccurrences) {
-  TablePolicies policies;
-  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
-  policies.admission.min_count = 2;
-  Table table(policies);
-  InsertPlan::Options options;
-  options.call.count_frequency = options.call.admission = true;
-  for (int64_t now = 0; now < 2; ++now) {
-    EXPECT_EQ(table.parts.rows.size(), 0);
-    table.parts.step.MoveTo(now);
-    ASSERT_TRUE(table.Insert({5}, options).ok());
-  }
-  EXPECT_EQ(table.Resident(), (std::vector<int64_t>{5}));
-  EXPECT_EQ(table.parts.events.count(Event::kAdmitted), 1);
-  const size_t shard = table.parts.rows.HashOf(5).shard;
-  EXPECT_EQ(table.parts.occurrence_counter.pending_ids(shard)->size(), 0);
 }
 
 // A step begins between the lookup and the plan of a call. If the call counted

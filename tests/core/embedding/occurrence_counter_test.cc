@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "tests/core/embedding/resident_bytes.h"

@@ -96,25 +96,6 @@ TEST_F(OptimizerBindingTest, AttachingBindsOnce) {
             StatusCode::kFailedPrecondition);
 }
 
-TEST_F(OptimizerBindingTest, RowWiseSlotsReplaceWiderOnesAndBack) {
-  AttachedOptimizer row_wise;
-  row_wise.name = "row_wise_adagrad";
-  row_wise.slot_names = {"accumulator"};
-  row_wise.slot_inits = {0.25f};
-  Bind(row_wise);
-  EXPECT_TRUE(shared()->slots().row_wise);
-  EXPECT_EQ(shared()->slot_width(), 1);
-  EXPECT_EQ(*static_cast<const float*>(shared()->slot(kRow, 0)), 0.25f);
-  Bind(Momentum());
-  EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
-  EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
-  EXPECT_NE(binding.Check(row_wise).message().find(
-                "'replay:momentum', but the update uses 'row_wise_adagrad'"),
-            std::string::npos);
-  Bind(row_wise);
-  EXPECT_EQ(*static_cast<const float*>(shared()->slot(kRow, 0)), 0.25f);
-}
-
 TEST_F(OptimizerBindingTest, AnotherOneReplacesTheFirst) {
   Bind(Momentum());
   const AttachedOptimizer& first = binding.optimizer();
@@ -131,29 +112,6 @@ TEST_F(OptimizerBindingTest, AnotherOneReplacesTheFirst) {
   EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
   // A reader may still use it.
   EXPECT_EQ(first.name, "replay:momentum");
-}
-
-// An incremental snapshot would miss the slots of rows that are not written
-// afterwards.
-TEST_F(OptimizerBindingTest, NewSlotsClearTheBase) {
-  {
-    const ShardLocks locks(rows);
-    rows.SetBase("whole");
-  }
-  EXPECT_EQ(rows.changes().base(), "whole");
-  Bind(Momentum());
-  EXPECT_EQ(rows.changes().base(), "");
-}
-
-TEST_F(OptimizerBindingTest, SlotsAreReset) {
-  binding.FillSlots(shared(), kRow);  // no optimizer attached
-  Bind(Momentum());
-  ASSERT_TRUE(shared()->Lock(kRow, 0));
-  static_cast<float*>(shared()->slot(kRow, 1))[1] = 7;
-  binding.FillSlots(shared(), kRow);
-  shared()->Unlock(kRow);
-  EXPECT_EQ(Slot(0), std::vector<float>(kDim, 0.5f));
-  EXPECT_EQ(Slot(1), std::vector<float>(kDim, 2.0f));
 }
 
 // Run it with --config=tsan: a write to a shared row requires the row lock.

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <set>
-#include <string>
 #include <thread>
 #include <vector>
 

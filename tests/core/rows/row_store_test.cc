@@ -3,14 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
-#include <thread>
-#include <utility>
 #include <vector>
 
 namespace lodestar {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -20,22 +21,14 @@ constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
                                                      /*count_frequency=*/true};
 
 std::unique_ptr<EmbeddingStore> MakeStore(const TablePolicies& policies = {}) {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
-  return store;
+  return StoreOf(kDim, 4, InitializerOf(), policies);
 }
 
 Status Update(EmbeddingStore* store, const std::vector<int64_t>& ids,
               const std::vector<float>& gradients, bool create,
               Span<const RowRef> refs, const ParallelFor* parallel = nullptr) {
-  SparseOptimizer optimizer;
-  const std::vector<float> h = {0.1f, 0.0f, 1e-7f};
+  const SparseOptimizer optimizer = OptimizerOf("adagrad", {0.1f, 0.0f, 1e-7f});
   const std::vector<float> inits = {0.1f};
-  EXPECT_TRUE(SparseOptimizer::Create("adagrad", h, &optimizer).ok());
   return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits,
                       create, -1, parallel, refs);
 }

@@ -191,10 +191,6 @@ template <typename T>
 cudaError_t cudaMallocHost(T** memory, size_t bytes) {
   return EmulateMallocHost(reinterpret_cast<void**>(memory), bytes);
 }
-template <typename T>
-cudaError_t cudaMallocManaged(T** memory, size_t bytes) {
-  return cudaMallocHost(memory, bytes);
-}
 inline cudaError_t cudaFree(void* memory) { return EmulateFree(memory); }
 inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
   return EmulateFree(memory);

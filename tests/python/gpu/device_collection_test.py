@@ -217,30 +217,6 @@ def test_no_bags(devices):
     )
 
 
-@pytest.mark.parametrize("memory", ["device", "pinned", "managed"])
-def test_memory_of_batches(rng, monkeypatch, memory):
-    monkeypatch.setenv("LODESTAR_BATCH_MEMORY", memory)
-    # An op with other attributes, so that its kernel is created here.
-    feature = {"combiner": "sum", "padding_id": len(memory)}
-    cpu, gpu = table(), table(GPUS)
-    ids = bags(rng)
-    for training in (True, False):
-        np.testing.assert_allclose(
-            cpu.lookup(ids, training=training, **feature),
-            gpu.lookup(ids, training=training, **feature),
-            atol=1e-6,
-        )
-
-
-def test_invalid_memory(rng, monkeypatch):
-    monkeypatch.setenv("LODESTAR_BATCH_MEMORY", "paper")
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match="LODESTAR_BATCH_MEMORY.*'pinned' or 'managed', got 'paper'",
-    ):
-        table(GPUS[:1]).lookup(bags(rng), combiner="sum", padding_id=99)
-
-
 def test_layer_makes_its_tables_by_a_plan(rng):
     with tf.device("/CPU:0"):
         layer = EmbeddingCollection(

@@ -103,32 +103,6 @@ def test_equals_separate_updates(create_missing, in_graph):
     assert 7 in tables[0].export().ids.numpy() or not create_missing
 
 
-def test_uses_the_lookup_even_if_rows_are_gone():
-    tables, others = make_tables(), make_tables()
-    for table in (*tables[:2], *others[:2]):
-        known = tf.constant([2, -1], tf.int64)
-        table.lookup(known, training=True)
-        table.remove([-1])
-    two = {
-        "ids": [tf.constant([2, -1], tf.int64)] * 2,
-        "gradients": [
-            tf.ones([2, dim], dtype) for dim, dtype in zip(DIMS, DTYPES[:2])
-        ],
-    }
-    options = {k: v[:2] for k, v in arguments(tables).items()} | two
-    gen_ops.lodestar_embedding_apply_all(**options | {"slot_inits": [0.1]})
-    for t, other in enumerate(others[:2]):
-        gen_ops.lodestar_embedding_apply(
-            other.resource_handle,
-            *(options[k][t] for k in ("ids", "gradients", "hyperparameters")),
-            options["next_steps"][t],
-            optimizer=OPTIMIZERS[t],
-            slot_inits=SLOT_INITS[t],
-        )
-    assert content(tables) == content(others)
-    assert tables[0].find([2])[1] and not tables[0].find([-1])[1]
-
-
 def test_skips_gradients_that_are_not_finite():
     tables = make_tables()
     options = arguments(tables)
@@ -236,8 +210,7 @@ def test_a_table_may_not_be_named_twice():
 
 
 @pytest.mark.parametrize("full", [0, 1])
-@pytest.mark.parametrize("in_graph", [False, True])
-def test_a_full_table_leaves_the_others_as_they_were(full, in_graph):
+def test_a_full_table_leaves_the_others_as_they_were(full):
     tables = [
         lodestar.EmbeddingVariable(
             2,
@@ -262,8 +235,6 @@ def test_a_full_table_leaves_the_others_as_they_were(full, in_graph):
             create_missing=[True, True],
         )
 
-    if in_graph:
-        apply = tf.function(apply, autograph=False)
     before = content(tables)
     with pytest.raises(
         tf.errors.FailedPreconditionError, match=f"table 't{full}'.* is full"

@@ -34,6 +34,11 @@ from lodestar.embedding.lookup_arguments import ROW_DTYPES
 LOOKUP = {"ids": [1, 2, 2], "missing_row": np.zeros(DIM)}
 CALLS = {
     "EmbeddingFind": LOOKUP,
+    "EmbeddingFindForGradient": {
+        **LOOKUP,
+        "gradient": np.ones([2, DIM]),
+        "missing": "initial",
+    },
     "EmbeddingFindOrInsert": LOOKUP,
     "EmbeddingFindOrInsertUnique": {
         "ids": [1, 9, 2],
@@ -255,7 +260,11 @@ def test_a_destroyed_table_is_not_found(name):
         call(name, **arguments)
 
 
-LOOKUPS = ["EmbeddingFind", "EmbeddingFindOrInsert"]
+LOOKUPS = [
+    "EmbeddingFind",
+    "EmbeddingFindForGradient",
+    "EmbeddingFindOrInsert",
+]
 GRADIENTS = ["EmbeddingGradient"]
 UNIQUE = "EmbeddingFindOrInsertUnique"
 

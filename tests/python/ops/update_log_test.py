@@ -120,20 +120,6 @@ def test_the_same_as_apply_bit_for_bit(log):
     )
 
 
-def test_an_attempt_after_a_commit_writes_nothing_again(table, log):
-    attempt, _ = begin(log, 0)
-    stage(table, log, attempt)
-    commit(log, attempt)
-    again, committed = begin(log, 0)
-    assert committed == 1
-    commit(log, again, committed)
-    assert values(table) == [1.0, 1.0]
-    with pytest.raises(
-        tf.errors.FailedPreconditionError, match="is already committed"
-    ):
-        stage(table, log, again)
-
-
 def test_an_attempt_finishes_staged_updates_of_another(table, log):
     attempt, _ = begin(log, 0)
     stage(table, log, attempt, name=7)
@@ -151,15 +137,6 @@ def test_an_attempt_finishes_staged_updates_of_another(table, log):
             match="attempt 1 at update 0 is superseded: a later .* has .*on /job:",
         ):
             late(log, attempt)
-
-
-def test_an_attempt_may_restart(table, log):
-    attempt, _ = begin(log, 0)
-    stage(table, log, attempt, value=5.0)
-    again, _ = begin(log, 0)
-    stage(table, log, again)
-    commit(log, again)
-    assert values(table) == [1.0, 1.0]
 
 
 def test_finished_updates_are_forgotten(table, log):
@@ -199,18 +176,6 @@ def test_closed_updates_are_settled_and_begin_no_more(table, log):
     assert values(table) == [11.0, 11.0]
     commit(log, attempts[3])
     assert values(table) == [1011.0, 1011.0]
-
-
-def test_logs_know_nothing_of_each_other(table, log):
-    other = new_log()
-    first, _ = begin(log, 0)
-    second, _ = begin(other, 0)
-    stage(table, log, first)
-    stage(table, other, second)
-    commit(log, first)
-    assert values(table) == [1.0, 1.0]
-    commit(other, second)
-    assert values(table) == [2.0, 2.0]
 
 
 def test_staging_refuses_what_apply_refuses(table, log):

@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <cmath>
 #include <new>
 
 #include "tf_ops/core/base/batch_unique.h"

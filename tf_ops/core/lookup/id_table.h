@@ -9,7 +9,6 @@
 #define LODESTAR_TF_OPS_CORE_LOOKUP_ID_TABLE_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>

@@ -5,9 +5,7 @@
 
 #if LODESTAR_CUDA
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -26,28 +24,6 @@ namespace lodestar {
 namespace {
 
 using DeviceStores = CollectionStores<DeviceStore>;
-
-// Reads the environment variable LODESTAR_BATCH_MEMORY; default: device.
-absl::Status ReadBatchMemory(BatchMemory* memory) {
-  const char* const text = std::getenv("LODESTAR_BATCH_MEMORY");
-  const Status parsed =
-      ParseBatchMemory(text == nullptr ? "device" : text, memory);
-  if (parsed.ok()) return absl::OkStatus();
-  return InvalidArgumentError("environment variable LODESTAR_BATCH_MEMORY: ",
-                              parsed.message());
-}
-
-// Base of the kernels of ops with features.
-class DeviceCollectionKernel : public CollectionKernel {
- public:
-  explicit DeviceCollectionKernel(OpKernelConstruction* ctx)
-      : CollectionKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ReadBatchMemory(&memory_));
-  }
-
- protected:
-  BatchMemory memory_ = BatchMemory::kDevice;
-};
 
 // A resource with FeatureCounts of several features in device memory.
 class DeviceCollectionCounters : public tensorflow::ResourceBase {
@@ -116,12 +92,11 @@ class DeviceCollectionCounters : public tensorflow::ResourceBase {
 class SentBatch {
  public:
   absl::Status Init(OpKernelContext* ctx, const DeviceStream& on,
-                    BatchMemory memory, const CollectionSpec& spec,
-                    CollectionBatch::Ids ids) {
+                    const CollectionSpec& spec, CollectionBatch::Ids ids) {
     LODESTAR_TRY(inputs_.Init(ctx, spec));
     const ParallelFor parallel = IntraOpParallelFor(ctx);
     LODESTAR_TRY(inputs_.MakeBatch(ids, &parallel, &host_));
-    return ToTensorFlow(device_.Init(on, memory,
+    return ToTensorFlow(device_.Init(on,
                                      DeviceFeatures(spec.features, host_, ids),
                                      spec.num_tables, &parallel));
   }
@@ -153,9 +128,9 @@ absl::Status OutputUniqueIds(OpKernelContext* ctx, const DeviceStream& on,
   return absl::OkStatus();
 }
 
-class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
+class EmbeddingCollectionLookupOnGpuOp : public CollectionKernel {
  public:
-  using DeviceCollectionKernel::DeviceCollectionKernel;
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     DeviceStores stores;
@@ -165,8 +140,8 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
     LODESTAR_TRY(FindCounters(ctx, spec_, &counters));
     const KernelStream stream(ctx);
     SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
-                           CollectionBatch::Ids::kRead));
+    LODESTAR_TRY(
+        sent.Init(ctx, stream.on(), spec_, CollectionBatch::Ids::kRead));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
     LODESTAR_TRY(sent.inputs().AllocateRowsAndWinners(
@@ -213,16 +188,16 @@ class EmbeddingCollectionLookupOnGpuOp : public DeviceCollectionKernel {
   }
 };
 
-class EmbeddingCollectionGradientOnGpuOp : public DeviceCollectionKernel {
+class EmbeddingCollectionGradientOnGpuOp : public CollectionKernel {
  public:
-  using DeviceCollectionKernel::DeviceCollectionKernel;
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     const bool deduplicated = spec_.deduplicated;
     const std::vector<int>& dims = spec_.dims;
     const KernelStream stream(ctx);
     SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
+    LODESTAR_TRY(sent.Init(ctx, stream.on(), spec_,
                            deduplicated ? CollectionBatch::Ids::kCount
                                         : CollectionBatch::Ids::kRead));
     std::vector<const void*> gradients;
@@ -296,9 +271,9 @@ class FetchedTables {
   std::vector<int> dims_;
 };
 
-class EmbeddingCollectionPoolOnGpuOp : public DeviceCollectionKernel {
+class EmbeddingCollectionPoolOnGpuOp : public CollectionKernel {
  public:
-  using DeviceCollectionKernel::DeviceCollectionKernel;
+  using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
     FetchedTables tables;
@@ -306,8 +281,8 @@ class EmbeddingCollectionPoolOnGpuOp : public DeviceCollectionKernel {
     LODESTAR_TRY(CheckHooksAndIds(ctx, tables.tables()));
     const KernelStream stream(ctx);
     SentBatch sent;
-    LODESTAR_TRY(sent.Init(ctx, stream.on(), memory_, spec_,
-                           CollectionBatch::Ids::kRead));
+    LODESTAR_TRY(
+        sent.Init(ctx, stream.on(), spec_, CollectionBatch::Ids::kRead));
     LODESTAR_TRY(tables.Check(sent.host()));
     LODESTAR_TRY(sent.inputs().ReadDefaultRows(ctx, tables.dims()));
     std::vector<void*> rows;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -13,6 +12,8 @@
 
 namespace lodestar {
 namespace {
+
+using Stores = CollectionStores<EmbeddingStore>;
 
 // Outputs unique_ids and positions of each table, or nothing if `batch` is
 // null. The plans of the ids are valid until the kernel returns. Requires: one
@@ -49,9 +50,9 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
   using CollectionKernel::CollectionKernel;
 
   absl::Status Run(OpKernelContext* ctx) override {
-    CollectionTables tables;
-    LODESTAR_TRY(tables.Init(ctx, spec_));
-    LODESTAR_TRY(tables.CheckHooks(ctx));
+    Stores stores;
+    LODESTAR_TRY(stores.Init(ctx, spec_));
+    LODESTAR_TRY(stores.CheckHooks(ctx));
     CollectionInputs inputs;
     LODESTAR_TRY(inputs.Init(ctx, spec_));
     tensorflow::core::RefCountPtr<CollectionCounters> counters;
@@ -64,12 +65,16 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
         &parallel, &batch));
     std::vector<void*> rows;
     std::vector<int64_t*> winners;
-    LODESTAR_TRY(inputs.AllocateRowsAndWinners(ctx, "rows", tables.dims(),
+    LODESTAR_TRY(inputs.AllocateRowsAndWinners(ctx, "rows", stores.dims(),
                                                &rows, &winners));
+    std::vector<CollectionBatch::Table> tables(spec_.num_tables);
+    for (int t = 0; t < spec_.num_tables; ++t) {
+      tables[t].reads = {stores.store(t), stores.missing(t)};
+    }
     std::vector<std::unique_ptr<char[]>> unique_rows;
-    LODESTAR_TRY(FindOrInsertRows(ctx, batch, training, &tables, &unique_rows,
-                                  counters.get(), &parallel));
-    batch.Lookup(tables.tables(), rows, winners, &parallel);
+    LODESTAR_TRY(FindOrInsertRows(ctx, batch, training, stores, &tables,
+                                  &unique_rows, counters.get(), &parallel));
+    batch.Lookup(tables, rows, winners, &parallel);
     return absl::OkStatus();
   }
 
@@ -78,7 +83,7 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
   // them into *unique_rows. Does nothing for a read-only lookup.
   absl::Status FindOrInsertRows(
       OpKernelContext* ctx, const CollectionBatch& batch, bool training,
-      CollectionTables* tables,
+      const Stores& stores, std::vector<CollectionBatch::Table>* tables,
       std::vector<std::unique_ptr<char[]>>* unique_rows,
       CollectionCounters* counters, const ParallelFor* parallel) const {
     const int num_tables = spec_.num_tables;
@@ -100,7 +105,7 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
     std::vector<std::vector<uint32_t>> occurrences(num_tables);
     std::vector<std::vector<char>> resident(num_tables);
     for (int t = 0; t < num_tables; ++t) {
-      EmbeddingStore* const store = tables->store(t);
+      EmbeddingStore* const store = stores.store(t);
       const int64_t count = static_cast<int64_t>(unique[t].size());
       *plans[t] = store->PlanOf(std::vector<RowRef>(count));
       resident[t].resize(count);
@@ -115,17 +120,17 @@ class EmbeddingCollectionLookupOp : public CollectionKernel {
                            occurrences[t],
                            unique_rows->back().get(),
                            {},
-                           tables->missing(t)});
+                           stores.missing(t)});
     }
     LODESTAR_TRY(
         EmbeddingStore::FindOrInsert(table_ids, spec_.lookup, parallel));
     for (int t = 0; t < num_tables; ++t) {
-      EmbeddingStore* const store = tables->store(t);
+      EmbeddingStore* const store = stores.store(t);
       const int64_t count = static_cast<int64_t>(unique[t].size());
       store->CountBatch(
           positions[t].size(), count,
           std::count(positions[t].begin(), positions[t].end(), kNoPosition));
-      CollectionBatch::Table& table = tables->tables()[t];
+      CollectionBatch::Table& table = (*tables)[t];
       table.has_rows = true;
       table.positions = positions[t];
       table.fetched = {store->type(), store->dim(), (*unique_rows)[t].get(),

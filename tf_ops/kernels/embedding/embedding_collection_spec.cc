@@ -408,14 +408,4 @@ std::vector<int> DimsOf(const std::vector<CollectionBatch::Table>& tables) {
   return dims;
 }
 
-absl::Status CollectionTables::Init(OpKernelContext* ctx,
-                                    const CollectionSpec& spec) {
-  LODESTAR_TRY(CollectionStores::Init(ctx, spec));
-  tables_.resize(dims().size());
-  for (size_t t = 0; t < tables_.size(); ++t) {
-    tables_[t].reads = {store(t), missing(t)};
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace lodestar

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "tf_ops/core/collection/embedding_collection.h"
@@ -181,16 +180,6 @@ class CollectionStores {
   std::vector<std::shared_ptr<Store>> stores_;
   std::vector<Missing> missing_;
   std::vector<int> dims_;
-};
-
-// Tables in host memory, for CollectionBatch.
-class CollectionTables : public CollectionStores<EmbeddingStore> {
- public:
-  absl::Status Init(OpKernelContext* ctx, const CollectionSpec& spec);
-  std::vector<CollectionBatch::Table>& tables() { return tables_; }
-
- private:
-  std::vector<CollectionBatch::Table> tables_;
 };
 
 // Finds the counters of input `counters`; null if the list is empty.

@@ -1,5 +1,4 @@
 #include <string>
-#include <vector>
 
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/resource_util.h"

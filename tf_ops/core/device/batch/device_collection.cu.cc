@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kBlock) CountKernel(CountCall call) {
 
 }  // namespace
 
-Status DeviceCollection::Init(const DeviceStream& on, BatchMemory memory,
+Status DeviceCollection::Init(const DeviceStream& on,
                               const std::vector<Feature>& features,
                               int64_t num_tables, const ParallelFor* parallel) {
   on_ = on;
@@ -56,7 +56,7 @@ Status DeviceCollection::Init(const DeviceStream& on, BatchMemory memory,
       slots.push_back(slot);
     }
   }
-  return csr_.Send(on, memory, slots, parallel);
+  return csr_.Send(on, slots, parallel);
 }
 
 DeviceStore::Ids DeviceCollection::ids(int64_t table) const {

@@ -8,7 +8,6 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "tf_ops/core/base/combiner.h"
@@ -36,9 +35,8 @@ class DeviceCollection {
   // Sends the batch to the device. Of `features`, only padding_id and
   // default_id must outlive this. The ids of a table are ordered by feature.
   // Returns ResourceExhausted if out of memory.
-  Status Init(const DeviceStream& on, BatchMemory memory,
-              const std::vector<Feature>& features, int64_t num_tables,
-              const ParallelFor* parallel);
+  Status Init(const DeviceStream& on, const std::vector<Feature>& features,
+              int64_t num_tables, const ParallelFor* parallel);
 
   // The ids of a table and, after Unique, their deduplication.
   DeviceStore::Ids ids(int64_t table) const;

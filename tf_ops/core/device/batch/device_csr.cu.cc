@@ -1,28 +1,12 @@
 #include "tf_ops/core/device/batch/device_csr.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tf_ops/core/device/batch/staging_buffer.h"
 
 namespace lodestar {
 
-Status ParseBatchMemory(const char* name, BatchMemory* memory) {
-  if (std::strcmp(name, "device") == 0) {
-    *memory = BatchMemory::kDevice;
-  } else if (std::strcmp(name, "pinned") == 0) {
-    *memory = BatchMemory::kPinned;
-  } else if (std::strcmp(name, "managed") == 0) {
-    *memory = BatchMemory::kManaged;
-  } else {
-    return InvalidArgument(
-        "the memory of batches must be 'device', 'pinned' or 'managed', got '",
-        name, "'.");
-  }
-  return Status();
-}
-
-Status DeviceCsr::Reserve(const std::vector<Slot>& slots) {
+void DeviceCsr::Reserve(const std::vector<Slot>& slots) {
   places_.resize(slots.size());
   int64_t num_ids = 0;
   int64_t num_offsets = 0;
@@ -47,11 +31,10 @@ Status DeviceCsr::Reserve(const std::vector<Slot>& slots) {
     weighted = weighted || place.weighted;
     padded = padded || slot.padding_id != nullptr;
   }
-  num_ids_ = num_ids;
-  LODESTAR_RETURN_IF_ERROR(block_.Reserve(num_offsets, &offsets_));
-  LODESTAR_RETURN_IF_ERROR(block_.Reserve(has_ids ? num_ids : 0, &ids_));
-  LODESTAR_RETURN_IF_ERROR(block_.Reserve(weighted ? num_ids : 0, &weights_));
-  return block_.Reserve(padded ? num_ids : 0, &padded_);
+  offsets_ = block_.Reserve<int64_t>(num_offsets);
+  ids_ = block_.Reserve<int64_t>(has_ids ? num_ids : 0);
+  weights_ = block_.Reserve<float>(weighted ? num_ids : 0);
+  padded_ = block_.Reserve<bool>(padded ? num_ids : 0);
 }
 
 void DeviceCsr::Pack(const std::vector<Slot>& slots, char* to,
@@ -87,24 +70,15 @@ void DeviceCsr::Pack(const std::vector<Slot>& slots, char* to,
               });
 }
 
-Status DeviceCsr::Send(const DeviceStream& on, BatchMemory memory,
-                       const std::vector<Slot>& slots,
+Status DeviceCsr::Send(const DeviceStream& on, const std::vector<Slot>& slots,
                        const ParallelFor* parallel) {
   constexpr const char* kFor = "a batch of ids";
-  LODESTAR_RETURN_IF_ERROR(Reserve(slots));
-  if (block_.bytes() == 0) return block_.Allocate(on.memory, kFor);
-  StagingBuffer* const host =
-      StagingBuffer::Of(on.stream, memory == BatchMemory::kManaged
-                                       ? StagingBuffer::Kind::kManaged
-                                       : StagingBuffer::Kind::kPinned);
-  if (memory != BatchMemory::kDevice) {
-    LODESTAR_RETURN_IF_ERROR(block_.Allocate(host, kFor));
-    Pack(slots, block_.data(), parallel);
-    return Status();
-  }
+  Reserve(slots);
   LODESTAR_RETURN_IF_ERROR(block_.Allocate(on.memory, kFor));
+  if (block_.bytes() == 0) return Status();
   DeviceArray<char> staged;
-  LODESTAR_RETURN_IF_ERROR(staged.Allocate(host, block_.bytes(), kFor));
+  LODESTAR_RETURN_IF_ERROR(
+      staged.Allocate(StagingBuffer::Of(on.stream), block_.bytes(), kFor));
   Pack(slots, staged.data(), parallel);
   return CudaStatus(
       cudaMemcpyAsync(block_.data(), staged.data(), block_.bytes(),

@@ -27,41 +27,21 @@ class DeviceBlock {
     int64_t offset = 0;
     int64_t size = 0;
   };
-  // Alignment of pieces: one sector of GPU memory.
-  static constexpr int64_t kAlignment = 32;
 
-  // Returns FailedPrecondition if the block is already allocated, and
-  // InvalidArgument for a negative size or a block of 2^62 bytes or more.
+  // Aligns the piece to one sector of GPU memory.
   template <typename T>
-  Status Reserve(int64_t size, Piece<T>* piece) {
-    constexpr int64_t kMost = int64_t{1} << 62;
-    if (allocated_) {
-      return FailedPrecondition("cannot add a piece to an allocated block of ",
-                                bytes_, " bytes.");
-    }
-    if (size < 0 || size > (kMost - bytes_) / static_cast<int64_t>(sizeof(T)) -
-                               kAlignment) {
-      return InvalidArgument(
-          "a piece of ", size,
-          " elements does not fit into a block of 2^62 bytes.");
-    }
-    *piece = {bytes_, size};
+  Piece<T> Reserve(int64_t size) {
+    constexpr int64_t kAlignment = 32;
+    const Piece<T> piece = {bytes_, size};
     const int64_t end = bytes_ + size * static_cast<int64_t>(sizeof(T));
     bytes_ = (end + kAlignment - 1) / kAlignment * kAlignment;
-    return Status();
+    return piece;
   }
 
   // Allocates all reserved pieces. `allocator` must outlive the block. Returns
-  // FailedPrecondition if already allocated, and ResourceExhausted if out of
-  // memory; the call may be repeated then.
+  // ResourceExhausted if out of memory.
   Status Allocate(DeviceAllocator* allocator, const char* what) {
-    if (allocated_) {
-      return FailedPrecondition("the block of ", bytes_,
-                                " bytes is already allocated.");
-    }
-    LODESTAR_RETURN_IF_ERROR(memory_.Allocate(allocator, bytes_, what));
-    allocated_ = true;
-    return Status();
+    return memory_.Allocate(allocator, bytes_, what);
   }
 
   // Total size of all pieces, rounded up.
@@ -79,19 +59,8 @@ class DeviceBlock {
 
  private:
   int64_t bytes_ = 0;
-  bool allocated_ = false;
   DeviceArray<char> memory_;
 };
-
-// Where kernels read a batch.
-enum class BatchMemory {
-  kDevice,   // device memory: one copy, through pinned memory
-  kPinned,   // page-locked host memory, read over the bus
-  kManaged,  // managed memory, paged by CUDA
-};
-
-// Returns InvalidArgument unless `name` is "device", "pinned" or "managed".
-Status ParseBatchMemory(const char* name, BatchMemory* memory);
 
 class DeviceCsr {
  public:
@@ -107,11 +76,11 @@ class DeviceCsr {
 
   // Copies all slots into one block; their arrays may be freed afterwards. The
   // block holds row offsets (slots x batch + 1 if all slots have bags), ids
-  // slot by slot, and weights and padding if any slot has them. Returns
-  // ResourceExhausted if out of memory and FailedPrecondition for a second
-  // batch. Requires: row_splits satisfy CheckBags.
-  Status Send(const DeviceStream& on, BatchMemory memory,
-              const std::vector<Slot>& slots, const ParallelFor* parallel);
+  // slot by slot, and weights and padding if any slot has them. Call once.
+  // Returns ResourceExhausted if out of memory. Requires: row_splits satisfy
+  // CheckBags.
+  Status Send(const DeviceStream& on, const std::vector<Slot>& slots,
+              const ParallelFor* parallel);
 
   // Arrays of slot s, readable by kernels. Absent arrays are null.
   const int64_t* ids(int s) const { return block_.at(ids_) + places_[s].id; }
@@ -126,8 +95,6 @@ class DeviceCsr {
     return places_[s].has_bags ? block_.at(offsets_) + places_[s].offset
                                : nullptr;
   }
-  // Size of the block.
-  int64_t bytes() const { return block_.bytes(); }
 
  private:
   struct Place {
@@ -138,12 +105,11 @@ class DeviceCsr {
     bool closes = false;  // no slot after it begins where it ends
   };
 
-  Status Reserve(const std::vector<Slot>& slots);
+  void Reserve(const std::vector<Slot>& slots);
   void Pack(const std::vector<Slot>& slots, char* to,
             const ParallelFor* parallel) const;
 
   std::vector<Place> places_;  // by slot
-  int64_t num_ids_ = 0;
   DeviceBlock::Piece<int64_t> offsets_;
   DeviceBlock::Piece<int64_t> ids_;
   DeviceBlock::Piece<float> weights_;

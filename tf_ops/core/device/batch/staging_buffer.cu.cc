@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace lodestar {
 
-StagingBuffer* StagingBuffer::Of(cudaStream_t stream, Kind kind) {
-  using Key = std::tuple<int, cudaStream_t, Kind>;
+StagingBuffer* StagingBuffer::Of(cudaStream_t stream) {
+  using Key = std::pair<int, cudaStream_t>;
   // Never destroyed: CUDA may be shut down first when a process ends.
   static auto* const mutex = new Mutex;
   static auto* const buffers =
@@ -17,8 +16,8 @@ StagingBuffer* StagingBuffer::Of(cudaStream_t stream, Kind kind) {
   int device = 0;
   cudaGetDevice(&device);
   MutexLock lock(mutex);
-  std::unique_ptr<StagingBuffer>& buffer = (*buffers)[{device, stream, kind}];
-  if (buffer == nullptr) buffer = std::make_unique<StagingBuffer>(stream, kind);
+  std::unique_ptr<StagingBuffer>& buffer = (*buffers)[{device, stream}];
+  if (buffer == nullptr) buffer = std::make_unique<StagingBuffer>(stream);
   return buffer.get();
 }
 
@@ -27,7 +26,7 @@ StagingBuffer::~StagingBuffer() {
   for (const auto& slot : slots_) {
     cudaEventSynchronize(slot->done);
     cudaEventDestroy(slot->done);
-    Release(slot->memory);
+    cudaFreeHost(slot->memory);
   }
 }
 
@@ -92,33 +91,23 @@ void* StagingBuffer::Resize(Slot* slot, int64_t bytes) {
     std::swap(old, slot->memory);
     slot->bytes = 0;
   }
-  Release(old);
+  cudaFreeHost(old);
   // A quarter more, because batch sizes vary.
   const int64_t wanted = std::max(kLeast, bytes + bytes / 4);
   void* memory = nullptr;
-  if ((kind_ == Kind::kPinned
-           ? cudaMallocHost(&memory, wanted)
-           : cudaMallocManaged(&memory, wanted)) != cudaSuccess) {
-    return nullptr;
-  }
+  if (cudaMallocHost(&memory, wanted) != cudaSuccess) return nullptr;
   MutexLock lock(&mutex_);
   slot->memory = memory;
   slot->bytes = wanted;
   return memory;
 }
 
-void StagingBuffer::Release(void* memory) const {
-  if (memory == nullptr) return;
-  kind_ == Kind::kPinned ? cudaFreeHost(memory) : cudaFree(memory);
-}
-
 Status StageToDevice(const DeviceStream& on, const void* from, int64_t bytes,
                      void* to) {
   if (bytes == 0) return Status();
   DeviceArray<char> staged;
-  LODESTAR_RETURN_IF_ERROR(staged.Allocate(
-      StagingBuffer::Of(on.stream, StagingBuffer::Kind::kPinned), bytes,
-      "a copy to the device"));
+  LODESTAR_RETURN_IF_ERROR(staged.Allocate(StagingBuffer::Of(on.stream), bytes,
+                                           "a copy to the device"));
   std::memcpy(staged.data(), from, bytes);
   return CudaStatus(cudaMemcpyAsync(to, staged.data(), bytes,
                                     cudaMemcpyHostToDevice, on.stream),

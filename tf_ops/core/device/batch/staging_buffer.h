@@ -15,22 +15,16 @@
 
 namespace lodestar {
 
-// Allocates host memory for the work of one stream. Freed memory is reused once
-// the work queued before has run, because page-locking new memory for each
-// batch would stall the device. Thread-safe.
+// Allocates page-locked host memory for the work of one stream. Freed memory is
+// reused once the work queued before has run, because page-locking new memory
+// for each batch would stall the device. Thread-safe.
 class StagingBuffer final : public DeviceAllocator {
  public:
-  enum class Kind {
-    kPinned,   // page-locked
-    kManaged,  // managed memory, paged by CUDA
-  };
-
   // Returns the buffer of a stream of the current device. Lives as long as the
   // process.
-  static StagingBuffer* Of(cudaStream_t stream, Kind kind);
+  static StagingBuffer* Of(cudaStream_t stream);
 
-  StagingBuffer(cudaStream_t stream, Kind kind)
-      : stream_(stream), kind_(kind) {}
+  explicit StagingBuffer(cudaStream_t stream) : stream_(stream) {}
   ~StagingBuffer() override;
   StagingBuffer(const StagingBuffer&) = delete;
 
@@ -55,10 +49,8 @@ class StagingBuffer final : public DeviceAllocator {
   // Returns the memory of a taken, completed slot, at least `bytes` long.
   // Returns nullptr if out of memory; the slot has no memory then.
   void* Resize(Slot* slot, int64_t bytes);
-  void Release(void* memory) const;
 
   const cudaStream_t stream_;
-  const Kind kind_;
   mutable Mutex mutex_;
   // Ordered by when they were freed.
   std::vector<std::unique_ptr<Slot>> slots_ LODESTAR_GUARDED_BY(mutex_);
