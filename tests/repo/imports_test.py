@@ -89,7 +89,6 @@ _PACKAGES = {
         "data.schema",
         "embedding",
         "export",
-        "lookup",
         "ops",
         "snapshot",
     ),

@@ -1,7 +1,6 @@
 """Files of arrays: dense weights, optimizer variables and id tables."""
 
 import io
-import math
 from collections.abc import Mapping
 
 import keras
@@ -111,24 +110,20 @@ def _array(path: str, blob: BlobEntry, data: bytes) -> np.ndarray:
     stream = io.BytesIO(data)
     try:
         dtype = np.dtype(tf.as_dtype(blob.dtype).as_numpy_dtype)
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            header = np.lib.format.read_array_header_1_0(stream)
-        else:
-            header = np.lib.format.read_array_header_2_0(stream)
+        array = np.lib.format.read_array(stream, allow_pickle=False)
     except Exception as error:
         # NumPy evaluates the header as Python, which may raise anything.
         raise wrong(describe_error(error)) from None
-    shape, in_columns, stored = header
-    if stored != dtype and stored != np.dtype(f"u{dtype.itemsize}"):
+    stored = array.dtype
+    are_bits = stored.kind == "u" and stored.isnative
+    are_bits &= stored.itemsize == dtype.itemsize
+    if dtype.hasobject or not (stored == dtype or are_bits):
         raise wrong(f"its items are {stored}")
-    if shape != blob.shape:
+    if array.shape != blob.shape:
         raise CorruptSnapshotError(
-            f"{path}: the blob {blob.name!r} has shape {shape}, but "
+            f"{path}: the blob {blob.name!r} has shape {array.shape}, but "
             f"{blob.shape} in the manifest"
         )
-    body = data[stream.tell() :]
-    if dtype.hasobject or len(body) != math.prod(shape) * dtype.itemsize:
-        raise wrong(f"it has {len(body)} bytes for the shape {shape}")
-    array = np.frombuffer(bytearray(body), stored).view(dtype)
-    return array.reshape(shape, order="F" if in_columns else "C")
+    if stream.tell() != len(data):
+        raise wrong(f"it ends at byte {stream.tell()} of {len(data)}")
+    return array.view(dtype)

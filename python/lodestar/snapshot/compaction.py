@@ -41,9 +41,10 @@ def compact(path: StrPath, keep: int = 1) -> CompactReport:
     """Merges the newest version and all that it builds on into a full version.
 
     The result becomes the newest version. Once every byte of it has been read
-    back and verified, versions that are no longer needed are removed. Training
-    can continue to save deltas. If the process dies, all versions are as they
-    were, or the new one exists and some old ones are not removed yet.
+    back and verified, versions that are no longer needed are removed, except
+    those that are being read, which the next call removes. Training can
+    continue to save deltas. If the process dies, all versions are as they were,
+    or the new one exists and some old ones are not removed yet.
 
     Args:
         path: Path to the snapshot folder.

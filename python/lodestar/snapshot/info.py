@@ -7,7 +7,7 @@ from typing import Any
 from lodestar._typing import StrPath
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
-from lodestar.snapshot.manifest import Manifest, SavedTable
+from lodestar.snapshot.manifest import Manifest, SavedTable, VersionId
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +57,15 @@ def make_info(
         rows=sum(table.rows for table in manifest.tables),
         removed=sum(table.removed for table in manifest.tables),
         bytes=sum(file.bytes for file in manifest.all_files()),
-        parent=manifest.parent and manifest.parent.version,
-        same_as=manifest.same_as and manifest.same_as.version,
+        parent=_number(manifest.parent),
+        same_as=_number(manifest.same_as),
         seconds=seconds,
         **{name: getattr(manifest, name) for name in same},
     )
+
+
+def _number(version: VersionId | None) -> int | None:
+    return None if version is None else version.version
 
 
 def versions(path: StrPath) -> list[SnapshotInfo]:

@@ -97,20 +97,17 @@ TEST(ManifestTest, ReadsAllFields) {
 TEST(ManifestTest, LabelsAreThoseOfTheWriter) {
   Manifest manifest;
   ASSERT_TRUE(Read(WithChecksum(Json()), &manifest).ok());
-  const std::string label = manifest.LabelOf(manifest.tables[0]);
+  const std::string& label = manifest.tables[0].label;
   ASSERT_EQ(label.size(), 32);
   EXPECT_EQ(label.substr(0, 8), std::string("\x03\0\0\0\0\0\0\0", 8));
   for (int i = 0; i < 16; ++i) {
     EXPECT_EQ(static_cast<unsigned char>(label[8 + i]), 17 * i);
   }
   EXPECT_EQ(label.substr(24), std::string("\x01\0\0\0t\0\0\0", 8));
-  EXPECT_EQ(manifest.LabelOf(manifest.files[0]).substr(24),
+  EXPECT_EQ(manifest.files[0].label.substr(24),
             std::string("\x05\0\0\0blobs\0\0\0", 12));
-  ManifestTable part = manifest.tables[0];
-  part.part = 1;
-  part.parts = 3;
-  EXPECT_EQ(manifest.LabelOf(part).substr(32),
-            std::string("\x01\0\0\0\x03\0\0\0", 8));
+  EXPECT_EQ(MakeLabel(manifest.id, "t", 1, 3),
+            label + std::string("\x01\0\0\0\x03\0\0\0", 8));
 }
 
 std::string ManyParts(int tables, int parts) {

@@ -281,38 +281,6 @@ TEST(SnapshotRestoreTest, RejectsOtherKindsOfAdmission) {
                 "`pending_ids` contains 5 twice");
 }
 
-TEST(SnapshotRestoreTest, DetectsDamageAnywhere) {
-  TablePolicies policies;
-  policies.shared_rows = 2;
-  policies.admission.kind = AdmissionPolicy::Kind::kMinCount;
-  policies.admission.min_count = 3;
-  SnapshotTable table = Table(true);
-  table.shared_rows = 2;
-  const std::string path = NewPath("file");
-  FileMaker(path, table)
-      .AddRows({RowRecord(table, 5, 1), RowRecord(table, 6, 1)})
-      .AddRows({RowRecord(table, 0, 1), RowRecord(table, 1, 1)},
-               BlockKind::kSharedRows)
-      .Add(BlockKind::kPending, 1, PendingRecord(7, 1, 2))
-      .Finish();
-  const auto like = MakeStore(policies);
-  ASSERT_NE(MustRestore({path}, *like), nullptr);
-  const std::string good = ReadAll(path);
-  const std::string bad_path = NewPath("bad");
-  for (size_t at = 0; at < good.size(); ++at) {
-    std::string bad = good;
-    bad[at] ^= 4;
-    WriteAll(bad_path, bad);
-    ExpectRefused({bad_path}, *like, StatusCode::kDataLoss,
-                  StrCat("'", bad_path, "', byte "));
-  }
-  for (size_t size = 0; size < good.size(); size += 5) {
-    WriteAll(bad_path, good.substr(0, size));
-    ExpectRefused({bad_path}, *like, StatusCode::kDataLoss,
-                  StrCat("'", bad_path, "', byte "));
-  }
-}
-
 TEST(SnapshotRestoreTest, DetectsDamageWithValidChecksums) {
   TablePolicies policies;
   policies.shared_rows = 2;

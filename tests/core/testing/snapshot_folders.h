@@ -153,12 +153,10 @@ class FolderMaker {
   void Add(const MadeVersion& made) const {
     std::filesystem::remove_all(VersionPath(made.id.version));
     std::filesystem::create_directories(VersionPath(made.id.version));
-    Manifest labels;
-    labels.id = made.id;
-    const std::string table = AddTable(made, labels);
+    const std::string table = AddTable(made);
     std::string files;
     std::string blobs;
-    AddArrays(made, labels, &files, &blobs);
+    AddArrays(made, &files, &blobs);
     if (!made.schema.empty()) {
       std::ofstream(FilePath(made.id.version, "schema.yaml")) << made.schema;
       if (!files.empty()) files += ", ";
@@ -207,7 +205,7 @@ class FolderMaker {
                   ", \"crc32c\": ", crc);
   }
 
-  std::string AddTable(const MadeVersion& made, const Manifest& labels) const {
+  std::string AddTable(const MadeVersion& made) const {
     SnapshotTable table;
     table.dim = static_cast<int>(made.dim);
     table.whole = made.whole;
@@ -223,11 +221,9 @@ class FolderMaker {
                   layout.value_bytes());
       records += record;
     }
-    ManifestTable entry;
-    entry.name = "t";
     std::unique_ptr<SnapshotFileWriter> file;
     Must(SnapshotFileWriter::Create(FilePath(made.id.version, "table-00000"),
-                                    labels.LabelOf(entry), &file));
+                                    MakeLabel(made.id, "t"), &file));
     const std::string head = EncodeTable(table);
     Must(file->Append(BlockKind::kTable, 1, head.data(), head.size()));
     if (!made.removed.empty()) {
@@ -249,8 +245,8 @@ class FolderMaker {
         ", \"part\": 0, \"parts\": 1}");
   }
 
-  void AddArrays(const MadeVersion& made, const Manifest& labels,
-                 std::string* files, std::string* blobs) const {
+  void AddArrays(const MadeVersion& made, std::string* files,
+                 std::string* blobs) const {
     if (made.arrays.empty()) return;
     std::string payload;
     for (const auto& [name, array] : made.arrays) {
@@ -262,11 +258,9 @@ class FolderMaker {
                        array.dtype, "\", \"shape\": [", array.count, "]}");
       payload += npy;
     }
-    ManifestFile entry;
-    entry.file = "blobs";
     std::unique_ptr<SnapshotFileWriter> file;
     Must(SnapshotFileWriter::Create(FilePath(made.id.version, "blobs"),
-                                    labels.LabelOf(entry), &file));
+                                    MakeLabel(made.id, "blobs"), &file));
     Must(file->Append(BlockKind::kBlob, payload.size(), payload.data(),
                       payload.size()));
     Must(file->Finish());

@@ -178,21 +178,15 @@ def test_optimizers_with_more_than_slots(optimizer, way, tmp_path):
     check("collection", optimizer, way, tmp_path)
 
 
-@pytest.mark.parametrize("way", ["checkpoint", "weights"])
-def test_any_number_of_shards(way, tmp_path):
-    save, load = WAYS[way]
-
+def test_any_number_of_shards(tmp_path):
     def make(num_shards):
         return models.make("layers", "adam", num_shards)
 
     model, iterator = straight(lambda: make(1), K)
-    for part, num_shards in enumerate((16, 3)):
-        folder = tmp_path / str(part)
-        folder.mkdir()
-        path = save(model, iterator, str(folder))
-        model, iterator = load(path, lambda: make(num_shards))  # noqa: B023
-        if way == "weights":
-            iterator = iter(models.dataset().skip((part + 1) * K))
+    for num_shards, way in ((16, "checkpoint"), (3, "weights")):
+        save, load = WAYS[way]
+        path = save(model, iterator, str(tmp_path))
+        model, _ = load(path, lambda: make(num_shards))  # noqa: B023
         for table in models.tables(model)[:2]:
             assert table.stats()["shards"] == num_shards
         models.train(model, iterator, K)

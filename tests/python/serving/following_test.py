@@ -20,6 +20,7 @@ from served_models import op_library
 
 import lodestar
 from lodestar._library import gen_ops
+from lodestar.snapshot import id_contents
 
 
 @pytest.fixture
@@ -404,7 +405,7 @@ class Words(keras.Model):
         }
 
 
-def test_id_tables_are_followed(tmp_path):
+def test_id_tables_are_followed(tmp_path, monkeypatch):
     model = Words()
     words = tf.constant(["a", "b", "x", "", "long", "longer"])
     model(words)
@@ -442,6 +443,22 @@ def test_id_tables_are_followed(tmp_path):
         "the IdLookup 'fixed' has another vocabulary than the model"
         in stats(loaded)["last_error"].decode()
     )
+    # A key has one id.
+    to_arrays = id_contents.to_arrays
+
+    def twice(table):
+        arrays = to_arrays(table)
+        if table is model.places:
+            keys, ids = arrays["keys"], arrays["ids"]
+            arrays["keys"] = np.concatenate([keys, keys])
+            arrays["ids"] = np.concatenate([ids, ids + 1])
+        return arrays
+
+    monkeypatch.setattr(id_contents, "to_arrays", twice)
+    lodestar.snapshot.save(model, snapshots)
+    assert refresh(loaded) == 6
+    error = stats(loaded)["last_error"].decode()
+    assert "the id table 'places': key " in error and "has two values" in error
 
 
 def test_outputs_keep_their_shapes(trainer, tmp_path):

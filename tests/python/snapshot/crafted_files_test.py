@@ -157,6 +157,16 @@ def test_metadata_of_any_depth_is_read_or_a_snapshot_error(path, capsys):
     assert len(snapshot.versions(path)) == 2
 
 
+@pytest.mark.parametrize("name", ["rows", "removed"])
+def test_a_table_file_of_other_numbers(path, name):
+    fields = read_manifest(path, 2)
+    fields["tables"][0][name] += 1
+    write_manifest(path, 2, fields)
+    message = r"table-00000: has \d+ rows .*, but \d+ and \d+ in the manifest"
+    with pytest.raises(snapshot.CorruptSnapshotError, match=message):
+        snapshot.verify(path)
+
+
 def npy(array):
     out = io.BytesIO()
     np.lib.format.write_array(out, array)

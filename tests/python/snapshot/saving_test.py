@@ -363,6 +363,25 @@ def test_cancel_leaves_nothing(path):
     assert info.kind == "delta"
 
 
+def test_cancel_before_the_commit_leaves_nothing(path, monkeypatch):
+    t = st.table()
+    st.fill(t, range(10))
+    write = saving._Saving._write
+
+    def write_and_cancel(self):
+        written = write(self)
+        self.cancel()
+        return written
+
+    with monkeypatch.context() as patched:
+        patched.setattr(saving._Saving, "_write", write_and_cancel)
+        pending = snapshot.save(t, path, blocking=False)
+        with pytest.raises(snapshot.SnapshotError, match="was cancelled"):
+            pending.wait()
+    assert snapshot.versions(path) == []
+    assert snapshot.save(t, path).rows == 10
+
+
 def test_wait_raises_errors_of_the_thread(path):
     t = st.table()
     st.fill(t, range(10))

@@ -346,27 +346,6 @@ void AppendNumber(T number, std::string* out) {
   out->append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-std::string MakeLabel(const Manifest& manifest, const std::string& name,
-                      int64_t part, int64_t parts) {
-  const std::string& mark = manifest.id.mark;
-  std::string label;
-  AppendNumber(static_cast<uint64_t>(manifest.id.version), &label);
-  for (size_t i = 0; i < mark.size(); i += 2) {
-    uint8_t byte = 0;
-    const char* const digits = mark.data() + i;
-    std::from_chars(digits, digits + 2, byte, 16);
-    AppendNumber(byte, &label);
-  }
-  AppendNumber(static_cast<uint32_t>(name.size()), &label);
-  label += name;
-  label.append(-name.size() % 4, '\0');
-  if (parts > 1) {
-    AppendNumber(static_cast<uint32_t>(part), &label);
-    AppendNumber(static_cast<uint32_t>(parts), &label);
-  }
-  return label;
-}
-
 }  // namespace
 
 std::vector<const ManifestTable*> Manifest::PartsOf(
@@ -385,12 +364,25 @@ const ManifestFile* Manifest::FindFile(std::string_view name) const {
   return found == files.end() ? nullptr : &*found;
 }
 
-std::string Manifest::LabelOf(const ManifestTable& table) const {
-  return MakeLabel(*this, table.name, table.part, table.parts);
-}
-
-std::string Manifest::LabelOf(const ManifestFile& file) const {
-  return MakeLabel(*this, file.file, 0, 1);
+std::string MakeLabel(const VersionId& version, const std::string& name,
+                      int64_t part, int64_t parts) {
+  const std::string& mark = version.mark;
+  std::string label;
+  AppendNumber(static_cast<uint64_t>(version.version), &label);
+  for (size_t i = 0; i < mark.size(); i += 2) {
+    uint8_t byte = 0;
+    const char* const digits = mark.data() + i;
+    std::from_chars(digits, digits + 2, byte, 16);
+    AppendNumber(byte, &label);
+  }
+  AppendNumber(static_cast<uint32_t>(name.size()), &label);
+  label += name;
+  label.append(-name.size() % 4, '\0');
+  if (parts > 1) {
+    AppendNumber(static_cast<uint32_t>(part), &label);
+    AppendNumber(static_cast<uint32_t>(parts), &label);
+  }
+  return label;
 }
 
 Status ParseManifest(std::string_view content, const std::string& path,
@@ -433,6 +425,12 @@ Status ParseManifest(std::string_view content, const std::string& path,
   if (status.ok()) status = IndexParts(&parsed);
   if (status.ok()) status = CheckConsistent(parsed, kind == "full");
   if (!status.ok()) return DataLoss(path, ": ", Printable(status.message()));
+  for (ManifestTable& table : parsed.tables) {
+    table.label = MakeLabel(parsed.id, table.name, table.part, table.parts);
+  }
+  for (ManifestFile& file : parsed.files) {
+    file.label = MakeLabel(parsed.id, file.file);
+  }
   *manifest = std::move(parsed);
   return Status();
 }

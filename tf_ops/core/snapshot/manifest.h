@@ -31,6 +31,9 @@ struct ManifestFile {
   std::string file;
   int64_t bytes = 0;
   uint32_t crc32c = 0;
+  int64_t rows = 0;
+  int64_t removed = 0;
+  std::string label;  // if the file consists of blocks
 };
 
 // A file with the rows of a part of a table, or with their changes.
@@ -39,8 +42,6 @@ struct ManifestTable : ManifestFile {
   bool whole = true;  // all rows, rather than those changed since the parent
   int64_t dim = 0;
   std::string dtype;
-  int64_t rows = 0;
-  int64_t removed = 0;
   int64_t part = 0;
   int64_t parts = 1;
 };
@@ -76,10 +77,11 @@ struct Manifest {
   std::vector<const ManifestTable*> PartsOf(std::string_view name) const;
   // Returns the file of `files` called `name`, or nullptr.
   const ManifestFile* FindFile(std::string_view name) const;
-  // Returns the labels of a table's file and of a file of blobs.
-  std::string LabelOf(const ManifestTable& table) const;
-  std::string LabelOf(const ManifestFile& blobs) const;
 };
+
+// Returns the label of the file of a table's part, or of blobs, `name`.
+std::string MakeLabel(const VersionId& version, const std::string& name,
+                      int64_t part = 0, int64_t parts = 1);
 
 // Parses the content of the file at `path`, in time and memory linear in its
 // size. Returns DataLoss if it is invalid, and Unimplemented if it has another

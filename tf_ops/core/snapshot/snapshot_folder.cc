@@ -258,22 +258,10 @@ Status SnapshotFolder::TableFiles(const ManifestChain& chain,
 }
 
 Status SnapshotFolder::CheckFile(const Manifest& manifest,
-                                 const ManifestTable& table,
+                                 const ManifestFile& entry,
                                  ListedFile* file) const {
-  *file = {FilePath(manifest.id.version, table.file),
-           {table.crc32c, table.rows, table.removed}};
-  return CheckSizeAndLabel(file->path, table.bytes, manifest.LabelOf(table));
-}
-
-Status SnapshotFolder::CheckFile(const Manifest& manifest,
-                                 const ManifestFile& blobs,
-                                 ListedFile* file) const {
-  *file = {FilePath(manifest.id.version, blobs.file), {blobs.crc32c, 0, 0}};
-  return CheckSizeAndLabel(file->path, blobs.bytes, manifest.LabelOf(blobs));
-}
-
-Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
-                                         const std::string& label) const {
+  const std::string path = FilePath(manifest.id.version, entry.file);
+  *file = {path, {entry.crc32c, entry.rows, entry.removed}};
   struct stat found = {};
   if (stat(path.c_str(), &found) != 0) {
     const Status status = FileError(path, "inspect", errno);
@@ -281,12 +269,13 @@ Status SnapshotFolder::CheckSizeAndLabel(const std::string& path, int64_t bytes,
                ? DataLoss(path, ": is missing")
                : status;
   }
-  if (found.st_size != bytes) {
-    return DataLoss(path, ": must have ", bytes, " bytes, got ", found.st_size);
+  if (found.st_size != entry.bytes) {
+    return DataLoss(path, ": must have ", entry.bytes, " bytes, got ",
+                    found.st_size);
   }
-  std::unique_ptr<SnapshotFileReader> file;
-  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &file));
-  if (file->label() == label) return Status();
+  std::unique_ptr<SnapshotFileReader> reader;
+  LODESTAR_RETURN_IF_ERROR(SnapshotFileReader::Open(path, &reader));
+  if (reader->label() == entry.label) return Status();
   return DataLoss(path,
                   ": is another file: its label is not the one of its "
                   "manifest");

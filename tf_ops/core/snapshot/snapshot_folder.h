@@ -56,20 +56,15 @@ class SnapshotFolder {
   // the table.
   Status TableFiles(const ManifestChain& chain, std::string_view name,
                     std::vector<PartFiles>* parts) const;
-  // Returns a file. Returns DataLoss if it is missing, has another size, or
-  // belongs to another table, version or manifest.
-  Status CheckFile(const Manifest& manifest, const ManifestTable& table,
-                   ListedFile* file) const;
-  // The same for a file of blobs.
-  Status CheckFile(const Manifest& manifest, const ManifestFile& blobs,
+  // Returns a file of blocks. Returns DataLoss if it is missing, has another
+  // size, or belongs to another table, version or manifest.
+  Status CheckFile(const Manifest& manifest, const ManifestFile& entry,
                    ListedFile* file) const;
   // Reads a whole file that has no blocks, and checks its checksum.
   Status ReadFile(const Manifest& manifest, const ManifestFile& file,
                   std::string* content) const;
 
  private:
-  Status CheckSizeAndLabel(const std::string& path, int64_t bytes,
-                           const std::string& label) const;
   Status CheckParent(const Manifest& child, const Manifest& parent) const;
 
   // A manifest, and the last line of its file.
