@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/core/records/record_files.h"
+#include "tf_ops/core/records/sample_fields.h"
 
 namespace lodestar {
 namespace {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tf_ops/core/records/record_format.h"
+
 namespace lodestar {
 namespace {
 

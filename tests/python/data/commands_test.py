@@ -417,7 +417,7 @@ def test_open_dataset_does_not_expand_paths(path):
             open_dataset("a.b", batch_size=2, open_command=command, **missing)
     for name in ("csv", "parquet", "arrow"):
         with pytest.raises(ValueError, match=f"not an option of {name} files"):
-            open_dataset("a", SPEC, 2, format=name, open_command=command)
+            open_dataset(path, SPEC, 2, format=name, open_command=command)
 
 
 def test_only_placeholders_are_replaced_by_the_path():

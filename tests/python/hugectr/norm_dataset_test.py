@@ -97,6 +97,7 @@ def test_file_lists(tmp_path):
         paths.append(tmp_path / str(len(paths)))
         header = {"label_dim": 1, "dense_dim": 2, "slot_num": 2}
         paths[-1].write_bytes(reference.make_norm(data, check=mode, **header))
+    tf.io.gfile.makedirs(RAM)
     write_list(RAM + "list.txt", paths)
     check(NormDataset(RAM + "list.txt", SPEC, 16), samples(0, 20))
     write_list(tmp_path / "list.txt", paths)
