@@ -385,33 +385,39 @@ def test_the_op_refuses_invalid_arguments():
             find_or_hash(**options)
 
 
-def test_a_saved_model_in_a_process_without_the_class(tmp_path):
-    module, wanted = tf.Module(), {}
-    for hasher in ("fast", "strong", "legacy"):
+class Hashed(tf.Module):
+    """A table of strings, and buckets for integers."""
+
+    def __init__(self, hasher):
+        super().__init__()
         key = (5, 6) if hasher == "strong" else None
-        words = IdTableWithHashBuckets(
+        self.words = IdTableWithHashBuckets(
             IdTable(STRINGS), 10, hasher=hasher, hasher_key=key
         )
-        numbers = IdTableWithHashBuckets(
+        self.numbers = IdTableWithHashBuckets(
             None, 99, hasher=hasher, hasher_key=key, key_dtype=tf.uint64
         )
 
-        @tf.function(input_signature=[])
-        def find(words=words, numbers=numbers):
-            return (
-                words.lookup(tf.constant([*STRINGS, "x", "y"])),
-                numbers.lookup(tf.constant([1, 2**64 - 1], tf.uint64)),
-            )
+    @tf.function(input_signature=[])
+    def find(self):
+        return (
+            self.words.lookup(tf.constant([*STRINGS, "x", "y"])),
+            self.numbers.lookup(tf.constant([1, 2**64 - 1], tf.uint64)),
+        )
 
-        wanted[hasher] = [ids.numpy().tolist() for ids in find()]
-        setattr(module, f"{hasher}_tables", [words, numbers])
-        setattr(module, hasher, find)
+
+def test_a_saved_model_in_a_process_without_the_class(tmp_path):
+    module, wanted = tf.Module(), {}
+    for hasher in ("fast", "strong", "legacy"):
+        hashed = Hashed(hasher)
+        wanted[hasher] = [ids.numpy().tolist() for ids in hashed.find()]
+        setattr(module, hasher, hashed)
     tf.saved_model.save(module, str(tmp_path))
     program = (
         "import tensorflow as tf\n"
         f"tf.load_op_library({str(_library.path)!r})\n"
         f"m = tf.saved_model.load({str(tmp_path)!r})\n"
-        "print({h: [ids.numpy().tolist() for ids in getattr(m, h)()]\n"
+        "print({h: [ids.numpy().tolist() for ids in getattr(m, h).find()]\n"
         "       for h in ('fast', 'strong', 'legacy')})\n"
     )
     result = subprocess.run(
