@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import optimizers
-from lodestar.optimizers.gradients import global_norm, merge_duplicates
+from lodestar.optimizers.gradients import merge_duplicates
 
 
 def slices(values, ids, dtype=tf.int64, value_dtype=tf.float32):
@@ -32,12 +32,6 @@ def test_merge_duplicates(dtype, value_dtype):
 def test_merge_of_nothing():
     merged = merge_duplicates(slices(np.zeros([0, 2]), []))
     assert merged.values.shape == (0, 2) and merged.indices.shape == (0,)
-
-
-def test_global_norm_counts_sums_not_occurrences():
-    gradients = [slices([[3, 0], [0, 0], [3, 0]], [1, 2, 1]), None, [8.0]]
-    assert float(global_norm(gradients)) == 10.0
-    assert float(global_norm([None])) == 0.0
 
 
 @pytest.mark.parametrize("clip_norm", [5.0, 100.0])
