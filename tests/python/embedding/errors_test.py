@@ -161,10 +161,11 @@ LOOKUPS = {
 }
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
-def test_lookup(name):
+@pytest.mark.parametrize(
+    "name, training", [(name, i % 2 == 0) for i, name in enumerate(LOOKUPS)]
+)
+def test_lookup(name, training):
     changed, message = LOOKUPS[name]
-    training = len(name) % 2 == 0
     t = table()
     arguments = {"ids": [[1, 9]], "combiner": "sum", "training": training}
     with pytest.raises((ValueError, Invalid), match=f"(?s){message}"):

@@ -154,14 +154,6 @@ def test_the_same_optimizer_keeps_its_slots():
     assert int(inner.iterations) == 3
 
 
-def test_the_optimizer_of_a_table_keeps_its_slots():
-    model = make(optimizer=keras.optimizers.Adagrad(0.1))
-    fit(model, wrap("adam"))
-    before = slots_of(model)["accumulator"]
-    fit(model, wrap("sgd"))
-    assert (slots_of(model)["accumulator"] > before).any()
-
-
 def test_unfused_optimizers():
     model = make()
     fit(model, wrap(Own(0.1)))
@@ -200,16 +192,6 @@ def saved(tmp_path, kind="adagrad"):
     fit(model, wrap(kind))
     model.save(tmp_path / "m.keras")
     return model, tmp_path / "m.keras"
-
-
-def test_a_loaded_model_resumes(tmp_path):
-    model, path = saved(tmp_path)
-    loaded = keras.saving.load_model(path)
-    fit(model)
-    fit(loaded)
-    np.testing.assert_array_equal(
-        slots_of(loaded)["accumulator"], slots_of(model)["accumulator"]
-    )
 
 
 @pytest.mark.parametrize("kind, compiled", [("adam", True), ("adagrad", False)])

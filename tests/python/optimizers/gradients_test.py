@@ -55,3 +55,5 @@ def test_clip_by_global_norm_of_no_finite_norm_is_nan():
 def test_clip_by_global_norm_of_zeros_stays_zero():
     clipped, norm = optimizers.clip_by_global_norm([tf.zeros([2])], 1.0)
     assert clipped[0].numpy().tolist() == [0, 0] and float(norm) == 0.0
+    clipped, norm = optimizers.clip_by_global_norm([None], 1.0)
+    assert clipped == [None] and float(norm) == 0.0
