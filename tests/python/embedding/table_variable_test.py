@@ -72,6 +72,18 @@ def test_plain_optimizer_after_the_wrapper_raises_too():
         model.fit(x, y, verbose=0)
 
 
+def test_gradient_is_never_made_dense():
+    t = table()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(t.lookup([1], training=True))
+    gradient = tape.gradient(loss, t)
+    assert isinstance(gradient, tf.IndexedSlices)
+    with pytest.raises(
+        RuntimeError, match="cannot be converted to a dense tensor"
+    ):
+        tf.convert_to_tensor(gradient)
+
+
 def test_a_config_holds_no_rows():
     t = table(optimizer="adam")
     t.lookup([1, 2], training=True)
