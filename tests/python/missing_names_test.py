@@ -414,10 +414,8 @@ def names_read():
 
 
 def test_all_names_are_here():
-    # A prefix, our own attributes, and a child in checkpoints of old layouts.
-    others = {"_self_", "_children", "_target", "_variables"}
     read = {n for n in names_read() if n[:2] != "__" or n == "__internal__"}
-    read -= others
+    read -= {"_self_"}  # a prefix
     assert read == {*WITHOUT, *AT_IMPORT}
 
 

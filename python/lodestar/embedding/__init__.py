@@ -3,9 +3,6 @@
 from lodestar.embedding.embedding_variable import (
     EmbeddingVariable as EmbeddingVariable,
 )
-from lodestar.embedding.partitioned_variable import (
-    PartitionedEmbeddingVariable as PartitionedEmbeddingVariable,
-)
 from lodestar.embedding.policies import (
     CountingBloom as CountingBloom,
 )
@@ -29,6 +26,3 @@ from lodestar.embedding.policies import (
 )
 from lodestar.embedding.rows import EmbeddingRows as EmbeddingRows
 from lodestar.embedding.rows import InspectedIds as InspectedIds
-from lodestar.embedding.worker_variable import (
-    WorkerEmbeddingVariable as WorkerEmbeddingVariable,
-)

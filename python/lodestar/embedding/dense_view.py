@@ -56,27 +56,22 @@ def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
     If the size exceeds `limit`, N is about `limit` and the ids are evenly spaced.
     They ascend within each part of the table.
     """
-    dtypes = {"dtype": table._row_dtype, "slot_dtype": table._update_dtype}
-    ids = []
-    for part in table._parts:
-        with part.on_device():
-            exported = gen_ops.lodestar_embedding_export(
-                part.resource_handle,
-                optimizer_slots=False,
-                with_rows=False,
-                **dtypes,
-            )
-            ids.append(exported[0].numpy())
+    ids = [
+        part.export(optimizer_slots=False, with_rows=False)["ids"].numpy()
+        for part in table._parts
+    ]
     count = sum(map(len, ids))
     if count > limit:
         ids = [_spaced(own, limit / count) for own in ids]
     rows = []
     for part, own in zip(table._parts, ids, strict=True):
-        with part.on_device():
-            found, *_ = gen_ops.lodestar_embedding_inspect(
-                part.resource_handle, own, **dtypes
-            )
-            rows.append(found.numpy())
+        found, *_ = part.call(
+            gen_ops.lodestar_embedding_inspect,
+            own,
+            dtype=table._row_dtype,
+            slot_dtype=table._update_dtype,
+        )
+        rows.append(found.numpy())
     return np.concatenate(ids), np.concatenate(rows), count
 
 

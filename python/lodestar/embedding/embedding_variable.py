@@ -18,6 +18,7 @@ from lodestar.embedding import ids as ids_lib
 from lodestar.embedding import (
     initializers,
     lookup_arguments,
+    placements,
     policies,
     saved_state,
     strategies,
@@ -26,20 +27,15 @@ from lodestar.embedding import (
 from lodestar.embedding import stats as stats_lib
 from lodestar.embedding import workers as workers_lib
 from lodestar.embedding.lookup_arguments import LoadMode, refuse_sizes
-from lodestar.embedding.placed_table import PlacedTable
 from lodestar.embedding.rows import EmbeddingRows, InspectedIds
 from lodestar.embedding.table_parts import ExportedTable, TablePart
-from lodestar.ops import embedding_ops, embedding_partition_ops
-from lodestar.ops.embedding_collection_ops import (
-    FeatureAttrs,
-    FeatureInputs,
-    collection_lookup,
-)
+from lodestar.embedding.table_variable import TableVariable
+from lodestar.ops.embedding_collection_ops import FeatureInputs
 from lodestar.ops.flat_values import flat_values, map_flat
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
-class EmbeddingVariable(PlacedTable):
+class EmbeddingVariable(TableVariable):
     """An embedding table over int64 ids, which adds a row for each new id.
 
     The whole int64 range is valid; narrower integers are widened and uint64 ids
@@ -104,8 +100,6 @@ class EmbeddingVariable(PlacedTable):
             this version of lodestar.
     """
 
-    # The workers that share the rows, if several do.
-    _workers: workers_lib.Workers | None = None
     # The parts of the table: one per device, or a single one.
     _parts: tuple[TablePart, ...]
 
@@ -140,7 +134,6 @@ class EmbeddingVariable(PlacedTable):
         self.output_dim = lookup_arguments.check_dim(output_dim)
         self._row_initializer = embeddings_initializer
         self._attrs = initializers.initializer_attrs(embeddings_initializer)
-        self._given_devices = devices
         self._num_shards = num_shards
         self._shard_count = lookup_arguments.shard_count(num_shards)
         self.admission = policies.check_admission(admission)
@@ -153,7 +146,20 @@ class EmbeddingVariable(PlacedTable):
             )
         )
         with tf.init_scope():
-            self._parts = self._make_parts()
+            self._placement = placements.choose(devices)
+            evictions = self._placement.evictions(self)
+            self._parts = tuple(
+                TablePart(
+                    name,
+                    device,
+                    self._attributes(own),
+                    self._missing_values,
+                    self._update_dtype,
+                )
+                for device, own in zip(
+                    self.devices or [None], evictions, strict=True
+                )
+            )
             # Inputs of lookups that no tape records.
             self._eager_constants = (
                 tf.zeros([0, self.output_dim], self._row_dtype),
@@ -161,14 +167,9 @@ class EmbeddingVariable(PlacedTable):
             )
         super().__init__(name, optimizer)
 
-    def _make_parts(self) -> tuple[TablePart, ...]:
-        return (self._make_part(None, self._attributes()),)
-
-    def _make_part(self, device: str | None, attributes: Any) -> TablePart:
-        missing, dtype = self._missing_values, self._update_dtype
-        return TablePart(self.name, device, attributes, missing, dtype)
-
-    def _attributes(self) -> dict[str, Any]:
+    def _attributes(
+        self, eviction: Sequence[policies.Eviction]
+    ) -> dict[str, Any]:
         """Returns the attributes of the EmbeddingVariable op."""
         return {
             "dim": self.output_dim,
@@ -182,7 +183,7 @@ class EmbeddingVariable(PlacedTable):
             "num_shards": self._shard_count,
             "table_name": self.name,
             **policies.own_attributes(
-                [self.admission, self._shared_rows, *self._eviction]
+                [self.admission, self._shared_rows, *eviction]
             ),
         }
 
@@ -195,9 +196,14 @@ class EmbeddingVariable(PlacedTable):
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
         return self._import_all(saved_state.from_checkpoint(self, saved))
 
+    def _capture_for_checkpoint(self, captures: Any) -> None:
+        self._placement.check_async_checkpoint(self)
+        super()._capture_for_checkpoint(captures)
+
     def _saved_children(self, save_type: str) -> dict[str, Any]:
         children = super()._saved_children(save_type)
         if save_type == "savedmodel":
+            self._placement.check_saved_model(self)
             # Saved lookups read these; the table itself saves the rows.
             children["hook"] = self.value
             children.update(table_parts.by_saved_name(self._parts))
@@ -209,7 +215,12 @@ class EmbeddingVariable(PlacedTable):
     @property
     def devices(self) -> tuple[str, ...] | None:
         """The devices that hold the rows, or None for this process."""
-        return None
+        return self._placement.devices
+
+    @property
+    def _workers(self) -> workers_lib.Workers | None:
+        """The workers that share the rows, if several do."""
+        return self._placement.workers
 
     @property
     def resource_handle(self) -> tf.Tensor:
@@ -218,6 +229,11 @@ class EmbeddingVariable(PlacedTable):
         Raises:
             NotImplementedError: The rows are on `devices`.
         """
+        if self.devices is not None:
+            raise NotImplementedError(
+                f"{self!r} is on {list(self.devices)}, so no single handle has "
+                "its rows. Use the methods of the table."
+            )
         return self._parts[0].resource_handle
 
     @property
@@ -254,7 +270,7 @@ class EmbeddingVariable(PlacedTable):
             "admission": policies.serialize(self.admission),
             "eviction": policies.serialize(self._eviction) or None,
             "optimizer": optimizer and keras.optimizers.serialize(optimizer),
-            "devices": None if self.devices is None else list(self.devices),
+            "devices": self._placement.config(),
             "name": self.name,
             "trainable": self.trainable,
         }
@@ -362,41 +378,17 @@ class EmbeddingVariable(PlacedTable):
         }
         if combiner is None:
             return map_flat(
-                lambda x: self._lookup(feature, FeatureInputs(x), **options),
+                lambda x: self._placement.lookup(
+                    self, feature, FeatureInputs(x), **options
+                ),
                 ids,
             )
         bags = bags_lib.to_bags(ids, weights)
         inputs = FeatureInputs(*bags[:3])
-        pooled = self._lookup(feature, inputs, **options)
+        pooled = self._placement.lookup(self, feature, inputs, **options)
         if padding_counts:
             pooled = bags_lib.mean_with_padding(pooled, *inputs)
         return bags.restore(pooled)
-
-    def _lookup(
-        self, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
-    ) -> tf.Tensor:
-        """Looks up ids or bags, with options of `find_or_insert`."""
-        hook, missing_row, missing = self._collection_inputs()
-        with embedding_ops.on_cpu_in_graphs():
-            if feature.combiner is not None:
-                return collection_lookup(
-                    [self.resource_handle],
-                    [hook],
-                    [missing_row],
-                    [missing],
-                    [feature],
-                    [inputs],
-                    **options,
-                )[0]
-            return embedding_ops.lookup_rows(
-                self.resource_handle,
-                hook,
-                inputs.ids,
-                missing_row,
-                missing=missing,
-                padding_id=feature.padding_id,
-                **options,
-            )
 
     def _collection_inputs(self) -> tuple[tf.Tensor, tf.Tensor, str]:
         """Returns the hook, the default row and its kind, for lookup ops.
@@ -432,12 +424,8 @@ class EmbeddingVariable(PlacedTable):
         ids = ids_lib.to_int64(ids)
         if isinstance(ids, tf.SparseTensor):
             raise ValueError("`ids` is sparse; `find` takes dense or ragged.")
-        rows, found = self._find(flat_values(ids))
+        rows, found = self._placement.find(self, flat_values(ids))
         return map_flat(lambda _: rows, ids), map_flat(lambda _: found, ids)
-
-    def _find(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        hook, missing_row, _ = self._collection_inputs()
-        return embedding_ops.find(self.resource_handle, hook, ids, missing_row)
 
     def _each(
         self,
@@ -468,25 +456,19 @@ class EmbeddingVariable(PlacedTable):
         """
         ids = ids_lib.to_dense_int64(ids, "insert_or_assign")
         rows = ids_lib.to_numbers(rows, "rows", self._row_dtype)
-        divided = [(ids, rows)]
-        if self.devices is not None:
-            divided = embedding_partition_ops.partition_rows(
-                ids, rows, len(self._parts)
-            )
         self._each(
-            gen_ops.lodestar_embedding_insert_or_assign, of_parts=divided
+            gen_ops.lodestar_embedding_insert_or_assign,
+            of_parts=self._placement.divide_rows(ids, rows),
         )
 
     def remove(self, ids: AnyTensorLike) -> tf.Tensor:
         """Removes the rows of dense `ids` and returns how many existed."""
-        divided = [ids_lib.to_dense_int64(ids, "remove")]
-        if self.devices is not None:
-            divided, _ = embedding_partition_ops.partition(
-                tf.reshape(divided[0], [-1]), len(self._parts)
-            )
+        ids = tf.reshape(ids_lib.to_dense_int64(ids, "remove"), [-1])
+        divided = self._placement.divide_rows(ids, ids)
         return tf.add_n(
             self._each(
-                gen_ops.lodestar_embedding_remove, of_parts=[*zip(divided)]
+                gen_ops.lodestar_embedding_remove,
+                of_parts=[(own,) for own, _ in divided],
             )
         )
 
@@ -581,7 +563,7 @@ class EmbeddingVariable(PlacedTable):
         `MinCount(unit="occurrence")`, reduced by `decay_frequencies`.
         """
         return map_flat(
-            lambda flat: table_parts.frequencies(self._parts, flat),
+            lambda flat: table_parts.frequencies(self, flat),
             ids_lib.to_int64(ids),
         )
 
@@ -612,9 +594,7 @@ class EmbeddingVariable(PlacedTable):
         """
         check_eager("inspect")
         ids = ids_lib.to_dense_int64(ids, "inspect")
-        return table_parts.inspect(
-            self._parts, ids, self._row_dtype, self._update_dtype
-        )
+        return table_parts.inspect(self, ids)
 
     def export(self, optimizer_slots: bool = True) -> EmbeddingRows:
         """Returns all rows and their metadata in ascending id order; eager only.
@@ -654,27 +634,31 @@ class EmbeddingVariable(PlacedTable):
 
     def __repr__(self) -> str:
         shape = f"output_dim={self.output_dim} dtype={self.dtype}"
-        return f"<EmbeddingVariable {self.name!r} {shape}>"
+        suffix = self._placement.suffix()
+        return f"<EmbeddingVariable {self.name!r} {shape}{suffix}>"
 
     def _export_all(
         self, optimizer_slots: bool = True, with_rows: bool = True
     ) -> dict[str, tf.Tensor]:
         """Returns the content by checkpoint name, optionally without rows."""
         self._check_followed()
-        return table_parts.merged(
-            table_parts.each(
-                "export",
-                self._parts,
-                lambda _, part: part.export(optimizer_slots, with_rows),
-            )
+        of_parts = table_parts.each(
+            "export",
+            self._parts,
+            lambda _, part: part.export(optimizer_slots, with_rows),
         )
+        own = table_parts.merged(of_parts)
+        return self._placement.gather_content(self, own)
 
     def _import_all(
         self, saved: Mapping[str, Any], mode: str = "replace"
     ) -> tf.Operation | None:
         """Loads what `_export_all` returned, atomically on each device."""
         self._slots.restored()
-        return self._parts[0].import_(saved, mode)
-
-
-PlacedTable._in_process = EmbeddingVariable
+        of_parts = self._placement.divide_content(self, saved, mode)
+        done = table_parts.each(
+            "load_rows",
+            self._parts,
+            lambda i, part: part.import_(of_parts[i], mode),
+        )
+        return None if tf.executing_eagerly() else tf.group(*done)

@@ -22,7 +22,7 @@ from lodestar.ops import (
 )
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 
-# A PartitionedEmbeddingVariable.
+# An EmbeddingVariable.
 Table = Any
 
 

@@ -1,14 +1,14 @@
 """Lookups in tables with rows on several devices."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from lodestar import _private
 from lodestar.embedding import gpu_lookup, table_parts, workers
 from lodestar.embedding.devices import on_gpu
-from lodestar.embedding.table_parts import TablePart
+from lodestar.embedding.table_parts import Call, TablePart
 from lodestar.ops import (
     embedding_ops,
     embedding_partition_ops,
@@ -17,7 +17,7 @@ from lodestar.ops import (
 from lodestar.ops.embedding_collection_ops import FeatureAttrs, FeatureInputs
 from lodestar.ops.stand_ins import replaceable
 
-# A PartitionedEmbeddingVariable, which imports this module.
+# An EmbeddingVariable, which imports this module.
 Table = Any
 
 
@@ -105,15 +105,12 @@ def _fetch_and_pool(
     for table, ids, where, kind, device in zip(
         tables, unique_ids, positions, missing, devices, strict=True
     ):
-        if insert or count:
-            occurrences = None
-            if table._counts_occurrences:
-                occurrences = embedding_partition_ops.occurrences(ids, where)
-            options = {"insert": insert, "count": count, "admit": admit}
-            call = _making(table, ids, kind, device, occurrences, **options)
-        else:
-            call = _reading(table, ids, kind, device)
-        calls.append(call)
+        occurrences = None
+        by_occurrence = getattr(table.admission, "unit", None) == "occurrence"
+        if by_occurrence and (insert or count):
+            occurrences = embedding_partition_ops.occurrences(ids, where)
+        options: Any = {"insert": insert, "count": count, "admit": admit}
+        calls.append(_call(table, ids, kind, device, occurrences, **options))
     rows, resident = zip(*_by_id(calls), strict=True)
     if counters is not None:
         embedding_partition_ops.count_features(
@@ -143,91 +140,55 @@ def _fetch_and_pool(
     return [pooled[f] for f in range(len(features))]
 
 
-class _Call(NamedTuple):
-    """A function for the unique ids `[N]` of a table, which runs in each part.
-
-    It returns rows `[N, dim]`, for `device`, and whether each id has one.
-    """
-
-    table: Table
-    ids: tf.Tensor
-    run: Callable[..., Sequence[tf.Tensor]]
-    device: str
-    columns: Sequence[tf.Tensor] = ()
-
-
-def _by_id(calls: Sequence[_Call]) -> list[list[tf.Tensor]]:
+def _by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
     """Returns the results of functions in the order of their ids."""
     of_workers = [c for c in calls if c.table._workers is not None]
     if not of_workers:
-        return table_parts.by_id(
-            [
-                table_parts.Call(
-                    c.table._parts, c.ids, c.run, c.device, c.columns
-                )
-                for c in calls
-            ]
-        )
+        return table_parts.by_id(calls)
     if len(of_workers) < len(calls):
         return [rows for call in calls for rows in _by_id([call])]
-    return workers.by_id(
-        [
-            workers.Call(
-                *(c.table, c.ids, c.run),
-                results=(
-                    tf.TensorSpec(
-                        [None, c.table.output_dim], c.table._row_dtype
-                    ),
-                    tf.TensorSpec([None], tf.bool),
-                ),
-                numbers=c.columns,
-            )
-            for c in calls
-        ]
-    )
+    return workers.by_id(calls)
 
 
-def _reading(table: Table, ids: tf.Tensor, missing: str, device: str) -> _Call:
-    """Returns a call that looks ids up."""
-
-    def of_part(part: TablePart, own: tf.Tensor) -> Sequence[tf.Tensor]:
-        hook, missing_row = part.lookup_inputs()
-        with part.on_device():
-            return embedding_ops.find(
-                part.resource_handle, hook, own, missing_row, missing=missing
-            )
-
-    return _Call(table, ids, of_part, device)
-
-
-def _making(
+def _call(
     table: Table,
     ids: tf.Tensor,
     missing: str,
     device: str,
-    occurrences: tf.Tensor | None,
-    **options: Any,
-) -> _Call:
-    """As `_reading`, adding rows; the second result is from before that."""
+    occurrences: tf.Tensor | None = None,
+    *,
+    insert: bool = False,
+    count: bool = False,
+    admit: bool | None = None,
+) -> Call:
+    """Returns a call that looks unique ids `[N]` up, which may add rows.
+
+    It returns rows `[N, dim]`, and whether each id had one before.
+    """
 
     def of_part(
         part: TablePart, own: tf.Tensor, occurrences: tf.Tensor | None = None
     ) -> Sequence[tf.Tensor]:
-        _, missing_row = part.lookup_inputs()
+        hook, missing_row = part.lookup_inputs()
+        handle = part.resource_handle
         with part.on_device():
+            if not (insert or count):
+                return embedding_ops.find(
+                    handle, hook, own, missing_row, missing=missing
+                )
             rows, found = embedding_ops.find_or_insert_unique(
-                part.resource_handle,
-                own,
-                missing_row,
+                *(handle, own, missing_row),
                 missing=missing,
                 occurrences=occurrences,
-                **options,
+                insert=insert,
+                count=count,
+                admit=admit,
             )
         rows.set_shape([None, table.output_dim])
         return rows, found
 
     columns = () if occurrences is None else (occurrences,)
-    return _Call(table, ids, of_part, device, columns)
+    return Call(table, ids, of_part, device, columns)
 
 
 @replaceable
@@ -239,7 +200,7 @@ def find(table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         [feature], [inputs], 1
     )
     device = _pooling_device(table, 0)
-    [(rows, found)] = _by_id([_reading(table, unique_ids[0], "zeros", device)])
+    [(rows, found)] = _by_id([_call(table, unique_ids[0], "zeros", device)])
     (result,) = embedding_partition_ops.pool_features(
         [hook],
         [rows],
@@ -266,7 +227,7 @@ def _default_rows(
             table, kind = tables[feature.table], missing[feature.table]
             default_id = feature.table_id(feature.default_id)
             ids = tf.constant([default_id], tf.int64)
-            [(found, _)] = _by_id([_reading(table, ids, kind, device)])
+            [(found, _)] = _by_id([_call(table, ids, kind, device)])
             with tf.device(device):
                 rows.append(found[0])
     return rows

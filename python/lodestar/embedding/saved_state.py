@@ -142,10 +142,7 @@ def to_checkpoint(
 def from_checkpoint(
     table: Any, written: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """Returns the saved tensors of a checkpoint, checked by `check`.
-
-    Also reads older checkpoints with empty tensors.
-    """
+    """Returns the saved tensors of a checkpoint, checked by `check`."""
     saved = {
         name: value if name in _NEVER_EMPTY else unless_scalar(value)
         for name, value in written.items()

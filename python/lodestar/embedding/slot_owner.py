@@ -148,14 +148,13 @@ def _restart(claim: Claim, keep: str) -> tuple[str, bool]:
     """Returns whose slots were dropped, and whether the remaining slots fit."""
     former, all_fit = "", True
     for part in claim.table._parts:
-        with part.on_device():
-            dropped, fits = gen_ops.lodestar_embedding_restart_slots(
-                part.resource_handle,
-                optimizer=claim.kind,
-                slot_names=list(claim.slot_names),
-                slot_inits=list(claim.slot_inits),
-                keep=keep,
-            )
+        dropped, fits = part.call(
+            gen_ops.lodestar_embedding_restart_slots,
+            optimizer=claim.kind,
+            slot_names=list(claim.slot_names),
+            slot_inits=list(claim.slot_inits),
+            keep=keep,
+        )
         former = former or dropped.numpy().decode()
         all_fit = all_fit and bool(fits)
     return former, all_fit

@@ -141,12 +141,10 @@ class ExportedTable(_private.Saved, tf.Module):
 
     def _restore_tensors(self, saved: Mapping[str, tf.Tensor]) -> Any:
         content = saved_state.from_checkpoint(self._table, saved)
-        parts = self._parts()
-        of_parts = [content]
-        if len(parts) > 1:
-            of_parts = self._table._divided(content, len(parts), "replace")
+        divide = self._table._placement.divide_content
+        of_parts = divide(self._table, content, "replace")
         return tf.group(
-            *(part.import_(own) for part, own in zip(parts, of_parts))
+            *(part.import_(own) for part, own in zip(self._parts(), of_parts))
         )
 
     def _parts(self) -> list[TablePart]:
@@ -244,14 +242,14 @@ class Call(NamedTuple):
     """A function that runs in the parts of a table, for their shares of some ids.
 
     Attributes:
-        parts: The parts of the table.
-        ids: Int64 `[N]`.
+        table: The EmbeddingVariable.
+        ids: Int64 `[N]`; unique, for a table of several workers.
         run: Returns tensors `[N_p, ...]` for a part and its share `[N_p]` of the ids.
         device: The device of the results.
-        columns: Further arguments of `run`, `[N]`, which are divided as well.
+        columns: Further arguments of `run`, int64 `[N]`, which are divided as well.
     """
 
-    parts: Sequence[TablePart]
+    table: Any
     ids: tf.Tensor
     run: Callable[..., Sequence[tf.Tensor]]
     device: str = "CPU"
@@ -263,18 +261,19 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
     jobs: list[Job] = []
     places: list[Any] = []
     for call in calls:
-        if call.parts[0].device is None:
+        parts = call.table._parts
+        if parts[0].device is None:
             shares: Sequence[Sequence[tf.Tensor]] = [(call.ids, *call.columns)]
             places.append(None)
         else:
             of_parts, own_places = embedding_partition_ops.partition(
-                call.ids, len(call.parts)
+                call.ids, len(parts)
             )
             divided = [
                 [
                     share
                     for _, share in embedding_partition_ops.partition_rows(
-                        call.ids, column, len(call.parts)
+                        call.ids, column, len(parts)
                     )
                 ]
                 for column in call.columns
@@ -283,12 +282,12 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
             places.append(own_places)
         jobs += [
             Job(part.device, functools.partial(call.run, part), share)
-            for part, share in zip(call.parts, shares, strict=True)
+            for part, share in zip(parts, shares, strict=True)
         ]
     found = iter(run_all(jobs))
     results = []
     for call, own_places in zip(calls, places, strict=True):
-        of_call = [next(found) for _ in call.parts]
+        of_call = [next(found) for _ in call.table._parts]
         results.append(
             of_call[0]
             if own_places is None
@@ -302,10 +301,10 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
     return results
 
 
-def frequencies(parts: Sequence[TablePart], ids: tf.Tensor) -> tf.Tensor:
+def frequencies(table: Any, ids: tf.Tensor) -> tf.Tensor:
     """Returns the frequencies of `ids` of any shape."""
     call = Call(
-        parts,
+        table,
         tf.reshape(ids, [-1]),
         lambda part, own: [
             part.call(gen_ops.lodestar_embedding_frequency, own)
@@ -315,18 +314,13 @@ def frequencies(parts: Sequence[TablePart], ids: tf.Tensor) -> tf.Tensor:
     return tf.reshape(found, tf.shape(ids))
 
 
-def inspect(
-    parts: Sequence[TablePart],
-    ids: tf.Tensor,
-    dtype: tf.DType,
-    slot_dtype: tf.DType,
-) -> InspectedIds:
+def inspect(table: Any, ids: tf.Tensor) -> InspectedIds:
     """Inspects `ids` in all parts, whose shards are numbered consecutively."""
     names: list[str] = []
     first_shards, count = {}, 0
-    for part in parts:
+    for part in table._parts:
         first_shards[id(part)] = count
-        if part is not parts[-1]:
+        if part is not table._parts[-1]:
             _, shards = part.call(gen_ops.lodestar_embedding_stats)
             count += int(shards.shape[0])
 
@@ -335,8 +329,8 @@ def inspect(
             part.call(
                 gen_ops.lodestar_embedding_inspect,
                 own,
-                dtype=dtype,
-                slot_dtype=slot_dtype,
+                dtype=table._row_dtype,
+                slot_dtype=table._update_dtype,
             )
         )
         names[:] = [name.decode() for name in slot_names.numpy()]
@@ -345,7 +339,7 @@ def inspect(
         return [rows, slots, frequencies, last_seen, shards, states]
 
     [(rows, slots, frequencies, last_seen, shards, states)] = by_id(
-        [Call(parts, ids, of_part)]
+        [Call(table, ids, of_part)]
     )
     return InspectedIds(
         ids=ids,

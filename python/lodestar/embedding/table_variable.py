@@ -195,8 +195,9 @@ class TableVariable(SavedState, _private.Variable):
 
     if TYPE_CHECKING:  # EmbeddingVariable, the only subclass, defines these.
         admission: Admission | None
-        _workers: Workers | None
 
+        @property
+        def _workers(self) -> Workers | None: ...
         @property
         def _update_dtype(self) -> tf.DType: ...
         @property
@@ -231,7 +232,10 @@ class TableVariable(SavedState, _private.Variable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TableVariable":
         memo[id(self)] = copied = object.__new__(type(self))
-        for name in ("output_dim", "_row_dtype", "_table_name", "_on_evict"):
+        for name in (
+            *("output_dim", "_row_dtype", "_table_name", "_on_evict"),
+            "_placement",
+        ):
             setattr(copied, name, getattr(self, name))
         copied._make_variable()
         made: dict[str, Any] = vars(copied)
@@ -272,7 +276,7 @@ class TableVariable(SavedState, _private.Variable):
         self._scaled_by_keras = False
         # Whether a lookup could not tell if it was in training, and only read.
         self._untold = False
-        # The last Keras file with the table.
+        # The store of `_keep_in`, which is gone when the file is complete.
         self._file: weakref.ref[Any] | None = None
         # Type checkers see no __init__ in the first base.
         make: Any = _private.Variable.__init__
@@ -542,11 +546,6 @@ class TableVariable(SavedState, _private.Variable):
         """Whether `_keep_in(store)` was called."""
         return self._file is not None and self._file() is store
 
-    @property
-    def _newest_file(self) -> "weakref.ref[Any] | None":
-        """The store of `_keep_in`, which is gone when the file is complete."""
-        return self._file
-
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         """Writes the table to a Keras file."""
         if not self._is_known_to(store):
@@ -616,3 +615,9 @@ def as_table(variable: Any) -> TableVariable | None:
         return variable
     reference = getattr(variable, _ATTRIBUTE, None)
     return None if reference is None else reference()
+
+
+def with_tables(variables: Iterable[Any]) -> list[Any]:
+    """Returns variables, with tables in place of their values."""
+    pairs = [(variable, as_table(variable)) for variable in variables]
+    return [v if table is None else table for v, table in pairs]

@@ -56,29 +56,11 @@ def of(strategy: tf.distribute.Strategy) -> Workers | None:
     return Workers(count, index, replicas)
 
 
-class Call(NamedTuple):
-    """A function that runs on the ids of each process.
+def by_id(calls: Sequence[Any]) -> list[list[tf.Tensor]]:
+    """Runs `table_parts.Call`s where the rows are; returns the results for their ids.
 
-    Attributes:
-        table: A table with one part in this process.
-        ids: Unique ids, int64 `[N]`, different in each replica.
-        run: Returns a list of tensors `[N_p, ...]` for the unique ids `[N_p]` of all
-            replicas that belong to a part.
-        results: Their specs.
-        numbers: Further arguments of `run`, int64 `[N]`, which are summed by id.
-    """
-
-    table: Any
-    ids: tf.Tensor
-    run: Callable[..., Sequence[tf.Tensor]]
-    results: Sequence[tf.TensorSpec]
-    numbers: Sequence[tf.Tensor] = ()
-
-
-def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
-    """Runs functions where the rows are; returns the results for the ids of each.
-
-    A process receives each id once, and answers each process that sent it.
+    A process receives each id once, and answers each process that sent it. The
+    functions return rows and a bool per id. Columns are summed by id.
     """
     workers = of_strategy()
     for call in calls:
@@ -97,12 +79,12 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
             call.ids, workers.count
         )
         shares = [of_workers]
-        for numbers in call.numbers:
+        for column in call.columns:
             shares.append(
                 [
                     share
                     for _, share in embedding_partition_ops.partition_rows(
-                        call.ids, numbers, workers.count
+                        call.ids, column, workers.count
                     )
                 ]
             )
@@ -114,9 +96,13 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
         ],
         1,
     )
-    sent = [i for i, call in enumerate(calls) for _ in (0, *call.numbers)]
-    results = [spec for call in calls for spec in call.results]
-    of_results = [i for i, call in enumerate(calls) for _ in call.results]
+    sent = [i for i, call in enumerate(calls) for _ in (0, *call.columns)]
+    results = []
+    for call in calls:
+        shape = [None, call.table.output_dim]
+        results.append(tf.TensorSpec(shape, call.table._row_dtype))
+        results.append(tf.TensorSpec([None], tf.bool))
+    of_results = [i for i, _ in enumerate(calls) for _ in range(2)]
     exchange = Exchange(
         workers,
         ([_NUMBERS] * len(sent), tf.gather(counts, sent, axis=1)),
@@ -144,7 +130,7 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
                 positions,
                 tf.size(unique_ids),
             )
-            for _ in call.numbers
+            for _ in call.columns
         ]
         wanted = tf.split(positions, [tf.size(own) for own in ids])
         for column in call.run(here, unique_ids, *sums):
@@ -154,10 +140,7 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
         embedding_partition_ops.assemble(own, divided[i][1])
         for i, own in zip(of_results, zip(*exchange.send(1, answers)))
     ]
-    ends = itertools.accumulate(len(call.results) for call in calls)
-    return [
-        columns[end - len(call.results) : end] for call, end in zip(calls, ends)
-    ]
+    return [columns[i : i + 2] for i in range(0, len(columns), 2)]
 
 
 def of_each(

@@ -6,11 +6,11 @@ processes hide from the op.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from lodestar.embedding.table_variable import as_table
+from lodestar.embedding.table_variable import TableVariable
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas
 from lodestar.optimizers.gradients import Gradient
@@ -23,94 +23,52 @@ _WHY = (
 )
 
 
-class _Found(NamedTuple):
-    values: tf.Tensor
-    message: str
+def check_by(
+    optimizer: Any,
+    pairs: Iterable[tuple[Gradient, Any]],
+    in_all: bool = False,
+) -> list[tf.Tensor]:
+    """Raises InvalidArgumentError if a gradient is not finite, if `optimizer` does so.
 
+    In a graph, returns the operations to wait for before the step writes.
 
-def _found(pairs: Iterable[tuple[Gradient, Any]]) -> list[_Found]:
-    """Returns the gradients of variables that can be other than finite."""
-    found = []
+    Args:
+        optimizer: The optimizer of the step.
+        pairs: Gradients and their variables or tables.
+        in_all: Whether all replicas raise if the gradient of any is not finite.
+            They must call this with gradients of the same variables.
+    """
+    if getattr(optimizer, "nonfinite", "pass") != "raise":
+        return []
+    wrong, messages = [], []
     for gradient, variable in pairs:
         if gradient is None:
             continue
-        values = tf.convert_to_tensor(
-            gradient.values
-            if isinstance(gradient, tf.IndexedSlices)
-            else gradient
-        )
-        if not values.dtype.is_floating:
-            continue
-        table = as_table(variable)
-        what, skipped = f"weight '{_path(variable)}'", "gradients"
-        if table is not None:
-            what, skipped = f"table '{table.name}'", "rows"
-        found.append(
-            _Found(
-                values,
-                f"{what}: the gradient is not finite; no row and no weight was "
-                f"changed. {_WHY.format(skipped=skipped)}",
-            )
-        )
-    return found
-
-
-def _path(variable: Any) -> str:
-    path: str = getattr(variable, "path", variable.name)
-    return path
-
-
-def check(pairs: Iterable[tuple[Gradient, Any]]) -> list[tf.Tensor]:
-    """Raises InvalidArgumentError if a gradient is not finite.
-
-    In a graph, returns the operations to wait for before the step writes.
-    """
+        if isinstance(gradient, tf.IndexedSlices):
+            gradient = gradient.values
+        values = tf.convert_to_tensor(gradient)
+        if values.dtype.is_floating:
+            # A tenth of the time of check_numerics on the whole gradient.
+            wrong.append(~tf.reduce_all(tf.math.is_finite(values)))
+            messages.append(_message(variable))
+    if in_all and wrong:
+        numbers = replicas.sum_of(tf.cast(tf.stack(wrong), tf.float32))
+        wrong = tf.unstack(numbers > 0, num=len(wrong))
     return [
-        # A tenth of the time of check_numerics on the whole gradient.
-        _refuse(~tf.reduce_all(tf.math.is_finite(x.values)), x.message)
-        for x in _found(pairs)
+        tf.debugging.check_numerics(tf.where(x, float("nan"), 0.0), message)
+        for x, message in zip(wrong, messages, strict=True)
     ]
 
 
-def _refuse(wrong: tf.Tensor, message: str) -> tf.Tensor:
-    return tf.debugging.check_numerics(
-        tf.where(wrong, float("nan"), 0.0), message
+def _message(variable: Any) -> str:
+    what, skipped = f"table '{variable.name}'", "rows"
+    if not isinstance(variable, TableVariable):
+        path = getattr(variable, "path", variable.name)
+        what, skipped = f"weight '{path}'", "gradients"
+    return (
+        f"{what}: the gradient is not finite; no row and no weight was "
+        f"changed. {_WHY.format(skipped=skipped)}"
     )
-
-
-def check_by(
-    optimizer: Any, pairs: Iterable[tuple[Gradient, Any]]
-) -> list[tf.Tensor]:
-    """As `check`, if `optimizer` raises such errors."""
-    if getattr(optimizer, "nonfinite", "pass") != "raise":
-        return []
-    return check(pairs)
-
-
-def check_in_all(
-    pairs: Iterable[tuple[Gradient, Any]],
-) -> list[tf.Tensor]:
-    """As `check`, in all replicas if the gradient of any is not finite.
-
-    All replicas must call it with gradients of the same variables.
-    """
-    found = _found(pairs)
-    if not found:
-        return []
-    wrong = replicas.sum_of(
-        tf.stack(
-            [
-                tf.reduce_sum(tf.cast(~tf.math.is_finite(x.values), tf.float32))
-                for x in found
-            ]
-        )
-    )
-    return [
-        _refuse(number > 0, x.message)
-        for number, x in zip(
-            tf.unstack(wrong, num=len(found)), found, strict=True
-        )
-    ]
 
 
 def zero_others(gradients: Sequence[Gradient]) -> list[Gradient]:

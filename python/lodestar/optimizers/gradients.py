@@ -110,8 +110,9 @@ def norm_of_merged(
     total: Total = here,
     others: Sequence[Gradient] = (),
 ) -> tf.Tensor:
-    """As `global_norm`, of merged gradients.
+    """Returns the joint norm of merged gradients.
 
+    None is ignored. The result is float64 if a gradient is, else float32.
     `total` sums the squares of `gradients`, but not of `others`, over processes.
     """
     values, more = (
@@ -136,14 +137,6 @@ def norm_of_merged(
     if values:
         sums.insert(0, total(tf.add_n(squares(values))))
     return tf.sqrt(tf.add_n(sums)) if sums else tf.constant(0.0)
-
-
-def global_norm(gradients: Sequence[Gradient]) -> tf.Tensor:
-    """Returns the joint norm, with each id's rows summed first.
-
-    None is ignored. The result is float64 if a gradient is, else float32.
-    """
-    return norm_of_merged([merged(g) for g in gradients])
 
 
 def clip_by_global_norm(

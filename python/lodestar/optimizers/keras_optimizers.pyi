@@ -79,7 +79,7 @@ class AdamW(TableOptimizer):
         **options: Unpack[_Options],
     ): ...
 
-class Adamax(TableOptimizer):
+class _Adamax(TableOptimizer):
     beta_1: float
     beta_2: float
     epsilon: float
@@ -92,6 +92,9 @@ class Adamax(TableOptimizer):
         weight_decay: float | None = None,
         **options: Unpack[_Options],
     ): ...
+
+class Adamax(_Adamax): ...
+class Nadam(_Adamax): ...
 
 class Ftrl(TableOptimizer):
     learning_rate_power: float
@@ -121,20 +124,6 @@ class Lion(TableOptimizer):
         learning_rate: LearningRate = 0.001,
         beta_1: float = 0.9,
         beta_2: float = 0.99,
-        weight_decay: float | None = None,
-        **options: Unpack[_Options],
-    ): ...
-
-class Nadam(TableOptimizer):
-    beta_1: float
-    beta_2: float
-    epsilon: float
-    def __init__(
-        self,
-        learning_rate: LearningRate = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
         weight_decay: float | None = None,
         **options: Unpack[_Options],
     ): ...

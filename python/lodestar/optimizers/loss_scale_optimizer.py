@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar import _bases
 from lodestar._arguments import explained
-from lodestar.embedding.table_variable import as_table
+from lodestar.embedding.table_variable import TableVariable, with_tables
 from lodestar.ops import lost_gradients
 from lodestar.optimizers import gradients as gradients_lib
 from lodestar.optimizers import replicas
@@ -79,30 +79,25 @@ class LossScaleOptimizer(_bases.LossScaleOptimizer):
         Raises:
             ValueError: If there is not one gradient per variable.
         """
-        variables = trainable_variables
-        if variables is None:
+        if trainable_variables is None:
             variables = self.inner_optimizer._built_for()
         else:
-            replicas.build(self, list(variables))
+            variables = with_tables(trainable_variables)
+            replicas.build(self, variables)
         gradients_lib.check_one_each(grads, variables)
         # Checked here, because replicas continue in other threads, which have no
         # lookups.
-        lost_gradients.check(
-            self.inner_optimizer,
-            [v if as_table(v) is None else as_table(v) for v in variables],
-        )
+        lost_gradients.check(self.inner_optimizer, variables)
         # Keras does not unscale the gradient of a variable that it overwrites,
         # such as a table.
         inverse = 1.0 / tf.cast(
             tf.convert_to_tensor(self.dynamic_scale), tf.float32
         )
         grads = [
-            g
-            if table is None
-            else gradients_lib.scale(
-                gradients_lib.as_applied(g, table), inverse
-            )
-            for g, table in zip(grads, map(as_table, variables))
+            gradients_lib.scale(gradients_lib.as_applied(g, v), inverse)
+            if isinstance(v, TableVariable)
+            else g
+            for g, v in zip(grads, variables)
         ]
         super().apply(grads, trainable_variables)
 

@@ -16,7 +16,7 @@ from lodestar.embedding import slot_owner, strategies, table_store, workers
 from lodestar.embedding.devices import first_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.initializers import warn_of_equal_starts
-from lodestar.embedding.table_variable import TableVariable, as_table
+from lodestar.embedding.table_variable import TableVariable, with_tables
 from lodestar.ops import lost_gradients
 from lodestar.optimizers import finite_gradients, replicas, row_optimizers
 from lodestar.optimizers import gradients as gradients_lib
@@ -52,6 +52,11 @@ def _joined(splits: Sequence[_Split]) -> _Split:
         for pairs in parts.values()
     ]
     return _Split(tables, splits[0].dense)
+
+
+def _dense(variables: Sequence[Any]) -> list[Any]:
+    """Returns the variables that are no tables."""
+    return [v for v in variables if not isinstance(v, TableVariable)]
 
 
 def _in_graph(operations: list[Any]) -> list[Any]:
@@ -96,7 +101,7 @@ def _warn_of_lost_rows(
     optimizer: str, file: "weakref.ref[Any]", tables: Sequence[TableVariable]
 ) -> None:
     """Warns of tables that were not written to a complete Keras file."""
-    lost = [repr(table) for table in tables if table._newest_file is not file]
+    lost = [repr(table) for table in tables if table._file is not file]
     if lost:
         warnings.warn(
             f"Optimizer '{optimizer}' trains {', '.join(lost)}, but their rows "
@@ -147,12 +152,12 @@ class TableOptimizer(_bases.Optimizer):
         """Creates the optimizer's variables for `variables`, which include tables."""
         if self.built:
             return
-        self._tables.variables = list(variables)
-        tables = [h for h in map(as_table, variables) if h is not None]
+        variables = self._tables.variables = with_tables(variables)
+        tables = [v for v in variables if isinstance(v, TableVariable)]
         for table in tables:
             self._check(table)
         warn_of_equal_starts(tables)
-        super().build([v for v in variables if as_table(v) is None])
+        super().build(_dense(variables))
         if isinstance(self, keras.optimizers.Nadam):
             # Keras's own is not accessible.
             self.u_product = self.add_variable(
@@ -218,7 +223,7 @@ class TableOptimizer(_bases.Optimizer):
             name, slot_inits = row_optimizers.fused_slots(optimizer)
             slots = (name, [], slot_inits)
         is_own = table.optimizer is not None
-        trains_dense = any(as_table(v) is None for v in self._tables.variables)
+        trains_dense = bool(_dense(self._tables.variables))
         return slot_owner.Claim(
             table,
             optimizer,
@@ -248,12 +253,10 @@ class TableOptimizer(_bases.Optimizer):
                     "call build(variables) first."
                 )
             trainable_variables = self._tables.variables
-        variables = list(trainable_variables)
+        variables = with_tables(trainable_variables)
         several = replicas.are_several()
         replicas.build(self, variables)
-        lost_gradients.check(
-            self, [v if as_table(v) is None else as_table(v) for v in variables]
-        )
+        lost_gradients.check(self, variables)
         split = self._split(grads, variables)
         self._take_over([table for _, table in split.tables], several)
         if not split.tables and all(g is None for g, _ in split.dense):
@@ -320,11 +323,9 @@ class TableOptimizer(_bases.Optimizer):
         split = self._unscale_and_clip(
             split._replace(tables=own), replicas.sum_of
         )
-        checks = []
-        if self.nonfinite == "raise":
-            # A norm that overflows makes finite gradients NaN.
-            pairs += split.tables * self._clips()
-            checks = finite_gradients.check_in_all(pairs)
+        # A norm that overflows makes finite gradients NaN.
+        pairs += split.tables * self._clips()
+        checks = finite_gradients.check_by(self, pairs, in_all=True)
 
         def apply(splits: list[_Split]) -> list[Any]:
             with tf.control_dependencies(_in_graph(checks)):
@@ -340,14 +341,12 @@ class TableOptimizer(_bases.Optimizer):
         gradients_lib.check_one_each(grads, variables)
         split = _Split([], [])
         for gradient, variable in zip(grads, variables):
-            table = as_table(variable)
-            if table is None:
+            if not isinstance(variable, TableVariable):
                 split.dense.append((gradient, variable))
             elif gradient is not None:
-                self._prepare(table)
-                split.tables.append(
-                    (gradients_lib.as_applied(gradient, table), table)
-                )
+                self._prepare(variable)
+                gradient = gradients_lib.as_applied(gradient, variable)
+                split.tables.append((gradient, variable))
         for _, table in split.tables:
             strategies.check_can_train(table)
         return split
@@ -535,9 +534,7 @@ class TableOptimizer(_bases.Optimizer):
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Sets dense variables to their moving averages if `use_ema` is set."""
-        super().finalize_variable_values(
-            [v for v in var_list if as_table(v) is None]
-        )
+        super().finalize_variable_values(_dense(with_tables(var_list)))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "nonfinite": self.nonfinite}

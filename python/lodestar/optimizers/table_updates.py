@@ -1,13 +1,13 @@
 """Applies the gradients of one step to tables."""
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lodestar._library import gen_ops
-from lodestar._resource import SharedResource, naming_devices
+from lodestar._resource import naming_devices
 from lodestar.embedding.devices import first_gpu, on_gpu
 from lodestar.embedding.embedding_variable import EmbeddingVariable
 from lodestar.embedding.table_parts import Job, TablePart
@@ -34,7 +34,7 @@ class TableUpdate(NamedTuple):
     """One update of a table.
 
     Attributes:
-        table: The table, or in the input of an op one of its parts.
+        table: The table, or one of its parts.
         gradient: Rows `[N, dim]` by id; rows of equal ids are summed.
         update: The update rule.
         next_step: The table's step afterwards; -1 advances it.
@@ -64,32 +64,27 @@ def apply_updates(
     """
     if not updates and not emptied:
         return []
-    updates = [of_part for u in updates for of_part in _of_parts(u)]
+    of_parts = [of_part for u in updates for of_part in _of_parts(u)]
     attempt = update_attempt.current()
     if attempt is not None:
-        if emptied or any(u.additions for u in updates):
+        if emptied or any(u.additions for u in of_parts):
             raise NotImplementedError(
                 "gradient_accumulation_steps is not supported if a lost worker's "
                 "step may run again. Use larger batches."
             )
-        return _stage_and_commit(updates, nonfinite, attempt)
-    by_device: dict[str | None, _Group] = {}
-    for u in updates:
-        _group(by_device, u.table).updates.append(u)
-    for table in emptied:
-        for part in table._parts:
-            _group(by_device, part).emptied.append(part)
+        return _stage_and_commit(of_parts, nonfinite, attempt)
+    groups = _by_device(of_parts, [x for t in emptied for x in t._parts])
     checks = []
     if nonfinite == "raise" and (
-        len(by_device) > 1
-        or not next(iter(by_device.values())).is_one_op
-        or any(u.additions for u in updates)
+        len(groups) > 1
+        or not groups[0].is_one_op
+        or any(u.additions for u in of_parts)
     ):
         # An op checks its own sums before it writes; errors of other ops and of
         # later updates must be found before that.
-        checks = [_check(u) for u in updates]
+        checks = [_check(u) for u in of_parts]
     with tf.control_dependencies(_operations(checks)):
-        return _on_each_device(by_device, nonfinite)
+        return _on_each_device(groups, nonfinite)
 
 
 def _stage_and_commit(
@@ -100,27 +95,25 @@ def _stage_and_commit(
     Updates of unfused optimizers, or without a log on their device, are not staged
     and are written last.
     """
-    checks: list[Any] = []
     of_logs: dict[str, list[TableUpdate]] = {}
-    others: dict[str | None, _Group] = {}
+    others = []
     for u in updates:
         device = attempt.device_of(u.table)
         if device is not None and isinstance(u.update, RowUpdate):
             of_logs.setdefault(device, []).append(u)
-            continue
-        # Advances the step, whatever the steps of other workers made it.
-        _group(others, u.table).updates.append(u._replace(next_step=-1))
-        if nonfinite == "raise":
-            checks.append(_check(u))
+        else:
+            # Advances the step, whatever the steps of other workers made it.
+            others.append(u._replace(next_step=-1))
     stages = {
         device: _staging(of_log, nonfinite, attempt, device)
         for device, of_log in of_logs.items()
     }
+    checks = [_check(u) for u in others] if nonfinite == "raise" else []
     written = attempt.commit(stages, checks)
     if not others:
         return written
     with tf.control_dependencies(written):
-        return _on_each_device(others, nonfinite)
+        return _on_each_device(_by_device(others), nonfinite)
 
 
 def _staging(
@@ -135,45 +128,47 @@ def _staging(
     def stage(name: tf.Tensor, *given: tf.Tensor) -> list[tf.Tensor]:
         done = []
         for i, u in enumerate(updates):
-            ids, rows, hyperparameters = given[3 * i : 3 * i + 3]
             assert isinstance(u.update, RowUpdate)
-            with u.table.on_device():
-                done.append(
-                    gen_ops.lodestar_embedding_stage(
-                        u.table.resource_handle,
-                        *(ids, rows, hyperparameters),
-                        tf.constant(-1, tf.int64),
-                        *(log.resource_handle, own, name),
-                        optimizer=u.update.optimizer,
-                        slot_inits=u.update.slot_inits,
-                        create_missing=u.create_missing,
-                        nonfinite=nonfinite,
-                    )
+            done.append(
+                u.table.call(
+                    gen_ops.lodestar_embedding_stage,
+                    *given[3 * i : 3 * i + 3],
+                    tf.constant(-1, tf.int64),
+                    *(log.resource_handle, own, name),
+                    optimizer=u.update.optimizer,
+                    slot_inits=u.update.slot_inits,
+                    create_missing=u.create_missing,
+                    nonfinite=nonfinite,
                 )
+            )
         with tf.control_dependencies(done):
             return [tf.constant(True)]
 
     inputs = []
     for u in updates:
         assert isinstance(u.update, RowUpdate)
-        inputs.append(tf.cast(u.gradient.indices, tf.int64))
-        inputs.append(tf.cast(u.gradient.values, u.table._update_dtype))
-        inputs.append(tf.convert_to_tensor(u.update.hyperparameters))
+        numbers = tf.convert_to_tensor(u.update.hyperparameters)
+        inputs += [u.gradient.indices, u.gradient.values, numbers]
     return Job(device, stage, inputs)
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:
-    """Returns the updates of a table's parts, which all get its next step."""
-    parts = u.table._parts
+    """Returns the updates of a table's parts, which all get its next step.
+
+    Their gradients have the dtypes of the ops.
+    """
+    parts: Sequence[TablePart] = u.table._parts
     if len(parts) == 1:
-        return [u._replace(table=parts[0])]
-    gradient = _cast(u.gradient, u.table)
+        with parts[0].on_device():
+            gradient = _cast(u.gradient, u.table)
+        return [u._replace(table=parts[0], gradient=gradient)]
     gpu = first_gpu(parts)
     if gpu is None:
-        pieces = [(merge_duplicates(gradient), "CPU")]
+        merged = merge_duplicates(_cast(u.gradient, u.table))
+        pieces = [(merged, "CPU")]
     else:
         # Each lookup has summed its rows by id. Parts sum over several lookups.
-        pieces = [(x, _gpu_of(x.values) or gpu) for x in _pieces(gradient)]
+        pieces = [(x, _gpu_of(x.values) or gpu) for x in _pieces(u.gradient)]
     divided = []
     for piece, device in pieces:
         with tf.device(device):
@@ -181,10 +176,15 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
         divided.append(
             partition_rows(piece.indices, piece.values, len(parts), device)
         )
-    return [
-        u._replace(table=part, gradient=_concatenated(part, shares))
-        for part, shares in zip(parts, zip(*divided), strict=True)
-    ]
+    of_parts = []
+    for part, shares in zip(parts, zip(*divided), strict=True):
+        ids, rows = shares[0]
+        if len(shares) > 1:
+            with part.on_device():
+                ids, rows = (tf.concat(x, 0) for x in zip(*shares))
+        gradient = tf.IndexedSlices(rows, ids)
+        of_parts.append(u._replace(table=part, gradient=gradient))
+    return of_parts
 
 
 def _cast(gradient: tf.IndexedSlices, table: Any) -> tf.IndexedSlices:
@@ -192,17 +192,6 @@ def _cast(gradient: tf.IndexedSlices, table: Any) -> tf.IndexedSlices:
         tf.cast(gradient.values, table._update_dtype),
         tf.cast(gradient.indices, tf.int64),
     )
-
-
-def _concatenated(
-    part: TablePart, shares: Sequence[tuple[tf.Tensor, tf.Tensor]]
-) -> tf.IndexedSlices:
-    """Returns the ids and rows of all shares, on the device of a part."""
-    ids, rows = zip(*shares)
-    if len(shares) == 1:
-        return tf.IndexedSlices(rows[0], ids[0])
-    with part.on_device():
-        return tf.IndexedSlices(tf.concat(rows, 0), tf.concat(ids, 0))
 
 
 def _gpu_of(tensor: tf.Tensor) -> str | None:
@@ -243,8 +232,9 @@ def _of_lookups(values: tf.Tensor, ids: tf.Tensor) -> list[tf.IndexedSlices]:
 class _Group(NamedTuple):
     """Updates and removals on one device, which are one step of it."""
 
+    part: TablePart  # the first
     updates: list[TableUpdate]
-    emptied: list[SharedResource]
+    emptied: list[TablePart]
 
     @property
     def is_one_op(self) -> bool:
@@ -254,45 +244,44 @@ class _Group(NamedTuple):
         )
 
 
-def _group(by_device: dict[str | None, _Group], part: SharedResource) -> _Group:
-    return by_device.setdefault(part.device, _Group([], []))
+def _by_device(
+    updates: Sequence[TableUpdate], emptied: Sequence[TablePart] = ()
+) -> list[_Group]:
+    groups: dict[str | None, _Group] = {}
+
+    def group(part: TablePart) -> _Group:
+        return groups.setdefault(part.device, _Group(part, [], []))
+
+    for u in updates:
+        group(u.table).updates.append(u)
+    for part in emptied:
+        group(part).emptied.append(part)
+    return list(groups.values())
 
 
 def _on_each_device(
-    by_device: Mapping[str | None, _Group], nonfinite: str
+    groups: Sequence[_Group], nonfinite: str
 ) -> list[tf.Operation]:
     # No device's step waits for another's, so that steps that are held up by
     # snapshots on several devices cannot deadlock.
     applied: list[tf.Operation] = []
-    for i, group in enumerate(by_device.values()):
-        updates, emptied = group
-        table = updates[0].table if updates else emptied[0]
-        with (
-            naming_devices("An optimizer step", list(by_device)[:i]),
-            table.on_device(),
-        ):
-            applied += _apply_on_device(group, nonfinite)
+    for i, group in enumerate(groups):
+        done = [other.part.device for other in groups[:i]]
+        with naming_devices("An optimizer step", done), group.part.on_device():
+            if group.is_one_op:
+                applied += _apply_fused(group.updates, nonfinite)
+            else:
+                applied += _apply_as_one_step(group, nonfinite)
     return applied
 
 
-def _apply_on_device(group: _Group, nonfinite: str) -> list[tf.Operation]:
-    if not group.is_one_op:
-        return _apply_as_one_step(*group, nonfinite)
-    return _apply_fused(group.updates, nonfinite)
-
-
-def _apply_as_one_step(
-    updates: Sequence[TableUpdate],
-    emptied: Sequence[SharedResource],
-    nonfinite: str,
-) -> list[tf.Operation]:
+def _apply_as_one_step(group: _Group, nonfinite: str) -> list[tf.Operation]:
     """Applies all in one step, so that a snapshot has all of it or nothing."""
-    handles = [u.table.resource_handle for u in updates]
-    fused = [u for u in updates if isinstance(u.update, RowUpdate)]
-    unfused = [u for u in updates if not isinstance(u.update, RowUpdate)]
-    step = gen_ops.lodestar_begin_step(
-        [*handles, *(part.resource_handle for part in emptied)]
-    )
+    handles = [u.table.resource_handle for u in group.updates]
+    emptied = [part.resource_handle for part in group.emptied]
+    fused = [u for u in group.updates if isinstance(u.update, RowUpdate)]
+    unfused = [u for u in group.updates if not isinstance(u.update, RowUpdate)]
+    step = gen_ops.lodestar_begin_step([*handles, *emptied])
     try:
         with tf.control_dependencies(_operations([step])):
             applied = _apply_fused(fused, nonfinite, inside_step=True)
@@ -304,16 +293,13 @@ def _apply_as_one_step(
         # Last, so that waiting gradients are not lost if an update fails.
         with tf.control_dependencies(applied):
             applied += _operations(
-                [
-                    gen_ops.lodestar_embedding_remove_all(part.resource_handle)
-                    for part in emptied
-                ]
+                [gen_ops.lodestar_embedding_remove_all(x) for x in emptied]
             )
     except BaseException:
         if tf.executing_eagerly():
             gen_ops.lodestar_end_step(step, [], [])
         raise
-    next_steps = [tf.cast(u.next_step, tf.int64) for u in updates]
+    next_steps = [tf.cast(u.next_step, tf.int64) for u in group.updates]
     with tf.control_dependencies(applied):
         return _operations(
             [gen_ops.lodestar_end_step(step, handles, next_steps)]
@@ -321,15 +307,13 @@ def _apply_as_one_step(
 
 
 def _check(u: TableUpdate) -> Any:
-    with u.table.on_device():
-        return gen_ops.lodestar_embedding_check_apply(
-            u.table.resource_handle,
-            tf.cast(u.gradient.indices, tf.int64),
-            tf.cast(u.gradient.values, u.table._update_dtype),
-            optimizer=u.update.optimizer,
-            slot_names=u.update.slot_names,
-            additions=u.additions,
-        )
+    return u.table.call(
+        gen_ops.lodestar_embedding_check_apply,
+        *(u.gradient.indices, u.gradient.values),
+        optimizer=u.update.optimizer,
+        slot_names=u.update.slot_names,
+        additions=u.additions,
+    )
 
 
 def _apply_fused(
@@ -340,19 +324,40 @@ def _apply_fused(
         return []
     if len(updates) == 1:
         return _operations([_apply(updates[0], nonfinite, inside_step)])
-    return _operations([_apply_all(updates, nonfinite, inside_step)])
+    rules = [u.update for u in updates if isinstance(u.update, RowUpdate)]
+    return _operations(
+        [
+            gen_ops.lodestar_embedding_apply_all(
+                [u.table.resource_handle for u in updates],
+                [u.gradient.indices for u in updates],
+                [u.gradient.values for u in updates],
+                [rule.hyperparameters for rule in rules],
+                [_next_step(u, inside_step) for u in updates],
+                optimizers=[rule.optimizer for rule in rules],
+                slot_inits=[init for rule in rules for init in rule.slot_inits],
+                create_missing=[u.create_missing for u in updates],
+                nonfinite=nonfinite,
+                inside_step=inside_step,
+            )
+        ]
+    )
 
 
 def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
     next_step = _next_step(u, inside_step)
     if isinstance(u.update, UnfusedUpdate):
         return u.update.unfused.apply(
-            u.table, u.update, u.gradient, next_step, nonfinite
+            u.table,
+            u.update,
+            u.gradient.indices,
+            u.gradient.values,
+            next_step,
+            nonfinite,
         )
     return gen_ops.lodestar_embedding_apply(
         u.table.resource_handle,
-        tf.cast(u.gradient.indices, tf.int64),
-        tf.cast(u.gradient.values, u.table._update_dtype),
+        u.gradient.indices,
+        u.gradient.values,
         u.update.hyperparameters,
         next_step,
         optimizer=u.update.optimizer,
@@ -366,24 +371,6 @@ def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
 def _next_step(u: TableUpdate, inside_step: bool) -> Any:
     # Inside a step, its end sets the steps of all tables.
     return tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
-
-
-def _apply_all(
-    updates: Sequence[TableUpdate], nonfinite: str, inside_step: bool
-) -> Any:
-    rules = [u.update for u in updates if isinstance(u.update, RowUpdate)]
-    return gen_ops.lodestar_embedding_apply_all(
-        [u.table.resource_handle for u in updates],
-        [tf.cast(u.gradient.indices, tf.int64) for u in updates],
-        [tf.cast(u.gradient.values, u.table._update_dtype) for u in updates],
-        [rule.hyperparameters for rule in rules],
-        [_next_step(u, inside_step) for u in updates],
-        optimizers=[rule.optimizer for rule in rules],
-        slot_inits=[init for rule in rules for init in rule.slot_inits],
-        create_missing=[u.create_missing for u in updates],
-        nonfinite=nonfinite,
-        inside_step=inside_step,
-    )
 
 
 def _operations(results: list[Any]) -> list[tf.Operation]:

@@ -357,7 +357,8 @@ class UnfusedOptimizer:
         self,
         table: SharedResource,
         update: UnfusedUpdate,
-        gradient: tf.IndexedSlices,
+        ids: tf.Tensor,
+        rows: tf.Tensor,
         next_step: tf.Tensor,
         nonfinite: str,
     ) -> Any:
@@ -366,11 +367,7 @@ class UnfusedOptimizer:
         handle = table.resource_handle
         names, dim = self.slot_names, self._dim
         gradient = gradients_lib.merge_duplicates(
-            tf.IndexedSlices(
-                tf.cast(gradient.values, self._dtype),
-                tf.cast(gradient.indices, tf.int64),
-            ),
-            first_gpu([table]) or "CPU",
+            tf.IndexedSlices(rows, ids), first_gpu([table]) or "CPU"
         )
 
         def body(

@@ -77,10 +77,9 @@ def wrap(
     return found
 
 
-# The name in files of earlier releases. A config has the wrapped class, so one
-# name serves all subclasses.
+# A config has the wrapped class, so one name serves all subclasses.
 _register = keras.saving.register_keras_serializable(
-    package="lodestar", name="DynamicEmbeddingOptimizer"
+    package="lodestar", name="Wrapped"
 )
 
 

@@ -40,7 +40,7 @@ class Together:
             own = error
             answer["error"] = describe_error(error)
             answer["locked"] = isinstance(error, SnapshotLockedError)
-        gathered = self._table._exchange(json.dumps(answer).encode())
+        gathered = self._table._placement.exchange(json.dumps(answer).encode())
         if own is not None:
             raise own
         answers = [json.loads(data) for data in gathered]

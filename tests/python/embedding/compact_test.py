@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import lodestar
 
-ROWS = 1_000_000
+ROWS = 500_000
 
 
 def resident_bytes():

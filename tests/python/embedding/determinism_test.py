@@ -18,9 +18,8 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar.ops import id_hash
 
-SHARDS = [1, 3, 16, 64]
+SHARDS = [1, 7]
 DIM = 9
 
 
@@ -70,7 +69,7 @@ def train(num_shards, policies):
         optimizer.apply(gradients, [table])
 
     rng = np.random.default_rng(1)
-    for _ in range(4):
+    for _ in range(3):
         ids = rng.zipf(1.3, 10000) % 5000 * 4096 - 2**62
         bags = tf.RaggedTensor.from_row_lengths(
             rng.integers(-3000, 3000, 8000), [2] * 4000
@@ -155,27 +154,6 @@ def test_first_values_are_frozen():
     np.testing.assert_array_equal(got.numpy().view(np.uint32), frozen)
 
 
-def test_tables_of_two_names_are_uncorrelated():
-    ids = np.arange(5000)
-    one, other = (
-        lodestar.EmbeddingVariable(8, name=name).lookup(ids, training=True)
-        for name in ("ads", "user")
-    )
-    correlation = np.corrcoef(np.ravel(one), np.ravel(other))[0, 1]
-    assert abs(correlation) < 0.025  # five standard deviations
-
-
-def test_equal_salts_are_equal_under_any_name():
-    ids = np.arange(100)
-    one, other = (
-        lodestar.EmbeddingVariable(8, name=name, seed=(0, 3)).lookup(
-            ids, training=True
-        )
-        for name in ("ads", "user")
-    )
-    np.testing.assert_array_equal(one, other)
-
-
 CELL = """
 keras.utils.set_random_seed(1)
 bare = lodestar.EmbeddingVariable(8)
@@ -221,14 +199,6 @@ def test_a_copy_from_a_config_has_equal_initial_values():
     np.testing.assert_array_equal(
         table.lookup(ids, training=True), copy.lookup(ids, training=True)
     )
-
-
-def test_an_old_config_has_its_salt_from_the_name():
-    config = lodestar.layers.DynamicEmbedding(4, name="words").get_config()
-    assert config["seed"] == [0, id_hash.stable_hash("words")]
-    config["seed"] = 0
-    layer = lodestar.layers.DynamicEmbedding.from_config(config)
-    assert layer.table.get_config()["seed"][1] == id_hash.stable_hash("words")
 
 
 @pytest.mark.parametrize("equal", [True, False])

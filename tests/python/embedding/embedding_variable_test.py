@@ -2,12 +2,10 @@
 
 import concurrent.futures
 import copy
-import gc
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from handles import weak
 
 import lodestar
 
@@ -61,19 +59,6 @@ def test_python_lists_are_int64():
     t.lookup([2**40, 1], training=True)
     assert t.export().ids.numpy().tolist() == [1, 2**40]
     assert t.lookup([]).shape == (0, 3)
-
-
-@pytest.mark.parametrize(
-    "ids, message",
-    [
-        (np.array([1.5]), "`ids` has dtype float64, but must be integers"),
-        (tf.constant(["a"]), "`ids` has dtype string, but must be integers"),
-        (np.array([True]), "`ids` has dtype bool, but must be integers"),
-    ],
-)
-def test_other_ids_are_refused(ids, message):
-    with pytest.raises(ValueError, match=message):
-        table().lookup(ids)
 
 
 def test_float_ids_in_a_graph_fail_when_it_runs():
@@ -197,60 +182,11 @@ def test_export_and_import():
     assert a.export(optimizer_slots=False).optimizer_slots == {}
 
 
-def test_import_errors():
-    t = table(2)
-    with pytest.raises(ValueError, match="`mode`='add'"):
-        t.load_rows(lodestar.EmbeddingRows([1], [[1, 2]]), mode="add")
-    with pytest.raises(ValueError, match="optimizer slots \\['m'\\]"):
-        t.load_rows(lodestar.EmbeddingRows([1], [[1, 2]], {"m": [[1, 2]]}))
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        t.load_rows(lodestar.EmbeddingRows([1, 1], [[1, 2], [3, 4]]))
-    assert int(t.size()) == 0
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"output_dim": 0}, "`output_dim` must be .* got 0"),
-        ({"output_dim": True}, "`output_dim` must be .* got True"),
-        ({"dtype": tf.int32}, "`dtype`=int32"),
-        ({"num_shards": 0}, "`num_shards` must be .* got 0"),
-        ({"default_row": "nan"}, "`default_row`='nan'"),
-        (
-            {"default_row": [1.0]},
-            "`default_row` must have shape .*got shape \\(1,\\)",
-        ),
-        (
-            {"embeddings_initializer": "orthogonal"},
-            "`embeddings_initializer`='orthogonal'",
-        ),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        table(**options)
-
-
 def test_sizes_of_keras_embedding_are_refused():
     with pytest.raises(
         TypeError, match=r"`output_dim`.*EmbeddingVariable\(output_dim=16\)"
     ):
         lodestar.EmbeddingVariable(10_000, 16)
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"combiner": "avg"}, "`combiner`='avg'"),
-        ({"training": tf.constant(True)}, "not a Python bool or None"),
-        ({"weights": [1.0]}, "`weights` need .*, got None"),
-        ({"weights": [1.0], "combiner": "max"}, "combiner='max'"),
-        ({"default_id": 3}, "`default_id`=3, .* needs a `combiner`"),
-    ],
-)
-def test_bad_lookups(options, message):
-    with pytest.raises(ValueError, match=message):
-        table().lookup([1], **options)
 
 
 def test_graph_with_unknown_shapes():
@@ -303,16 +239,6 @@ def test_a_step_without_training_argument_trains(combiner, graph):
     assert (stats["rows"], stats["gradients_dropped"]) == (2, 0)
     first = table().lookup([1, 2], training=True)
     np.testing.assert_allclose(t.lookup([1, 2]), first - 0.01, atol=1e-7)
-
-
-def test_stats():
-    t = table()
-    t.lookup([1, 2], training=True)
-    t.lookup([1, 3], training=True, grow=False)
-    stats = t.stats()
-    assert (stats["rows"], stats["inserts"]) == (2, 2)
-    assert stats["hits"] >= 1 and stats["misses"] >= 1
-    assert stats["slot_bytes"] == 0
 
 
 def test_lookups_that_only_read_are_counted():
@@ -420,18 +346,3 @@ def test_number_of_shards_from_the_environment(monkeypatch):
         ):
             table()
         assert table(num_shards=2).stats()["shards"] == 2
-
-
-def test_rows_go_with_the_last_reference():
-    handles = []
-    for _ in range(3):
-        t = table()
-        t.lookup([1], training=True)
-        handles.append(weak(t.resource_handle))
-        del t
-    gc.collect()
-    from lodestar._library import gen_ops
-
-    for handle in handles:
-        with pytest.raises(tf.errors.NotFoundError):
-            gen_ops.lodestar_embedding_size(handle)

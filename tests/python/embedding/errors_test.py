@@ -120,6 +120,18 @@ LOOKUPS = {
         {"weights": [[1.0], [2.0, 3.0]]},
         "`weights`, a list, is not an array of numbers",
     ),
+    "weights without a combiner": (
+        {"weights": [[1.0, 2.0]], "combiner": None},
+        "`weights` need a `combiner` of .*, got None",
+    ),
+    "ragged weights of dense ids": (
+        {"weights": ragged([[1.0, 2.0]])},
+        "layout of `ids`, .*, got a RaggedTensor",
+    ),
+    "dense weights of sparse ids": (
+        {"ids": sparse([[0, 0]], [1]), "weights": [[1.0, 2.0]]},
+        "layout of `ids`, a SparseTensor .*, got a list",
+    ),
     "grow as text": ({"grow": "no"}, "`grow`='no' is not a Python bool"),
     "grow of None": ({"grow": None}, "`grow`=None is not a Python bool"),
     "count as a tensor": (
@@ -149,8 +161,9 @@ LOOKUPS = {
 }
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("name", LOOKUPS)
+@pytest.mark.parametrize(
+    "name, training", [(name, i % 2 == 0) for i, name in enumerate(LOOKUPS)]
+)
 def test_lookup(name, training):
     changed, message = LOOKUPS[name]
     t = table()
@@ -232,6 +245,26 @@ CALLS = {
             [tf.IndexedSlices(tf.ones((1, 2)), [1.5])], [t]
         ),
         "integer `indices`, got float32",
+    ),
+    "dim of 0": (
+        lambda _: lodestar.EmbeddingVariable(0),
+        "`output_dim` must be .* got 0",
+    ),
+    "dim as a bool": (
+        lambda _: lodestar.EmbeddingVariable(True),
+        "`output_dim` must be .* got True",
+    ),
+    "no shard": (
+        lambda _: lodestar.EmbeddingVariable(2, num_shards=0),
+        "`num_shards` must be .* got 0",
+    ),
+    "missing as text": (
+        lambda _: lodestar.EmbeddingVariable(2, default_row="nan"),
+        "`default_row`='nan'",
+    ),
+    "missing of another size": (
+        lambda _: lodestar.EmbeddingVariable(2, default_row=[1.0]),
+        r"`default_row` must have shape .*got shape \(1,\)",
     ),
     "dim as text": (
         lambda _: lodestar.EmbeddingVariable("a"),
@@ -324,6 +357,16 @@ CALLS = {
     "import of another dim": (
         lambda t: t.load_rows(table(3).export()),
         r"`rows` must have shape \[3,2\], got \[3,3\]",
+    ),
+    "import of slots without an optimizer": (
+        lambda t: t.load_rows(
+            lodestar.EmbeddingRows([1], [[1, 2]], {"m": [[1, 2]]})
+        ),
+        r"optimizer slots \['m'\]",
+    ),
+    "import of equal ids": (
+        lambda t: t.load_rows(lodestar.EmbeddingRows([1, 1], [[1, 2], [3, 4]])),
+        "1",
     ),
     "import of a mode": (
         lambda t: t.load_rows(t.export(), mode="add"),

@@ -73,8 +73,9 @@ def test_rows(training, graph):
     assert slices.dense_shape.dtype == tf.int32
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "training, graph", [(False, False), (True, True)], ids=str
+)
 @pytest.mark.parametrize("combiner", COMBINERS)
 def test_pooled_rows(combiner, training, graph):
     t = table(embeddings_initializer="normal")
@@ -87,8 +88,7 @@ def test_pooled_rows(combiner, training, graph):
     )
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("padding_id", [None, 1])
+@pytest.mark.parametrize("padding_id, graph", [(None, False), (1, True)])
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 def test_weights(combiner, padding_id, graph):
     t = table()

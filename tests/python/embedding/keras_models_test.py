@@ -1,8 +1,6 @@
 """Tests that Keras finds, trains, freezes and saves tables in attributes."""
 
 import copy
-import gc
-import weakref
 
 import h5py
 import keras
@@ -90,13 +88,12 @@ CASES += [{"way": way, "inside": True} for way in WAYS]
 CASES += [{"beside": True}, {"way": None, "beside": True}]
 
 
-def trained(eager=False, **config):
+def trained(**config):
     model = Model(**config)
     inner = keras.optimizers.Adam(0.1)
     model.compile(
         lodestar.optimizers.wrap(inner),
         "mse",
-        run_eagerly=eager,
     )
     model.fit(X, Y, epochs=2, verbose=0)
     return model
@@ -109,27 +106,14 @@ def assert_same(a, b, slots=True):
     assert sorted(a.optimizer_slots) == sorted(b.optimizer_slots)
 
 
-def first_values():
-    return Model().table().lookup(np.arange(24), training=True).numpy()
-
-
-@pytest.mark.parametrize(
-    "config, eager",
-    [(config, False) for config in CASES] + [({}, True)],
-    ids=str,
-)
-def test_fit_trains_it(config, eager):
-    model = trained(eager, **config)
+@pytest.mark.parametrize("config", CASES[:6] + CASES[10:], ids=str)
+def test_keras_files_store_it(config, tmp_path):
+    model = trained(**config)
     found = [v for v in model.trainable_variables if v is model.table()]
     assert len(found) == 1
     rows = model.table().export()
     assert len(rows.ids) == 24 and rows.optimizer == "adam"
-    assert np.all(rows.rows != first_values())
-
-
-@pytest.mark.parametrize("config", CASES[:6] + CASES[10:], ids=str)
-def test_keras_files_store_it(config, tmp_path):
-    model = trained(**config)
+    assert np.all(rows.rows != Model().table().lookup(range(24), True))
     model.save(tmp_path / "m.keras")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     assert_same(model, loaded)
@@ -150,7 +134,7 @@ def test_keras_files_store_it(config, tmp_path):
     assert len(written) == sum(map(bool, ways))
 
 
-@pytest.mark.parametrize("config", CASES[:3] + CASES[5:8] + CASES[10:], ids=str)
+@pytest.mark.parametrize("config", [CASES[0], CASES[-1]], ids=str)
 def test_sharded_weights_store_it(config, tmp_path):
     model = trained(**config)
     model.save_weights(tmp_path / "m.weights.json", max_shard_size=0.1)
@@ -183,7 +167,7 @@ def test_files_store_the_optimizer_of_a_table(tmp_path):
         assert int(other.rows.optimizer.iterations) == 3  # before the last step
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["attribute", "tuple", "nested"])
 def test_checkpoints_and_snapshots_store_it(way, tmp_path):
     model, again = trained(way=way), Model(way=way)
     again(X)
@@ -201,9 +185,8 @@ def test_checkpoints_and_snapshots_store_it(way, tmp_path):
     assert find_tables(model).embeddings == {"held": model.table()}
 
 
-@pytest.mark.parametrize("way", ["attribute", "dict"])
-def test_export_stores_it_and_only_reads(way, tmp_path):
-    model = trained(way=way)
+def test_export_stores_it_and_only_reads(tmp_path):
+    model = trained(way="dict")
     spec = keras.InputSpec(shape=(None, 3), dtype="int64")
     model.export(tmp_path / "e", input_signature=[spec], verbose=False)
     loaded = tf.saved_model.load(tmp_path / "e")
@@ -214,9 +197,8 @@ def test_export_stores_it_and_only_reads(way, tmp_path):
     assert int(model.table().size()) == 24
 
 
-@pytest.mark.parametrize("way", ["attribute", "nested"])
-def test_exports_and_copies_store_it(way, tmp_path):
-    model = trained(way=way)
+def test_exports_and_copies_store_it(tmp_path):
+    model = trained(way="nested")
     specs = {"ids": tf.TensorSpec([None, 3], tf.int64, name="ids")}
     lodestar.export.save(model, tmp_path / "e", inputs=specs)
     loaded = tf.saved_model.load(tmp_path / "e")
@@ -257,19 +239,6 @@ def test_a_file_without_the_table_is_refused(tmp_path):
         again.load_weights(tmp_path / "m.weights.h5")
 
 
-def test_files_from_before_tables_were_found(tmp_path, monkeypatch):
-    model = trained(beside=True)
-    with monkeypatch.context() as patched:
-        save = type(model.table()).save_own_variables
-        patched.setattr(type(model.table()), "save_own_variables", print)
-        model.save_weights(tmp_path / "m.weights.h5")
-    assert type(model.table()).save_own_variables is save
-    again = Model(beside=True)
-    again(X)
-    again.load_weights(tmp_path / "m.weights.h5")
-    assert_same(model, again)
-
-
 @pytest.mark.parametrize("config", CASES[:2] + CASES[5:7], ids=str)
 def test_freezing_a_model_freezes_the_table(config):
     model = Model(**config)
@@ -288,18 +257,6 @@ def test_freezing_a_model_freezes_the_table(config):
     np.testing.assert_array_equal(after.rows, before.rows)
 
 
-def test_a_table_goes_when_its_last_name_does():
-    gc.disable()
-    try:
-        table = lodestar.EmbeddingVariable(2)
-        table.lookup([1], training=True)
-        alive = weakref.ref(table)
-        del table
-        assert alive() is None
-    finally:
-        gc.enable()
-
-
 def test_jit_is_off_for_models_with_layers_of_tables():
     model = Model(beside=True)
     with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
@@ -307,9 +264,7 @@ def test_jit_is_off_for_models_with_layers_of_tables():
     assert not model.jit_compile
 
 
-@pytest.mark.parametrize(
-    "config", [c for c in CASES if not c.get("beside")], ids=str
-)
+@pytest.mark.parametrize("config", [CASES[0], CASES[6]], ids=str)
 def test_an_xla_step_raises_an_error_with_advice(config):
     model = Model(**config)
     model.compile(lodestar.optimizers.SGD(), "mse", jit_compile=True)

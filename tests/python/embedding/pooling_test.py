@@ -150,15 +150,6 @@ def test_missing_ids_count_in_the_denominator():
     np.testing.assert_allclose(got, row / 2, 1e-6)
 
 
-def test_sparse_without_combiner_is_refused():
-    with pytest.raises(ValueError, match="Sparse `ids` need a"):
-        table().lookup(ragged(BAGS).to_sparse())
-
-
-def sparse(indices, shape=(3, 3)):
-    return tf.SparseTensor(indices, list(range(len(indices))), shape)
-
-
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize(
     "indices, message",
@@ -190,45 +181,3 @@ def test_rank_three_sparse_pools_the_last_axis():
     got = t.lookup(ids, combiner="sum").numpy()
     want = expected(t, [[], [1, 2], [3], []], "sum").reshape(2, 2, 3)
     np.testing.assert_allclose(got, want, 1e-6, 1e-7)
-
-
-@pytest.mark.parametrize(
-    "ids, weights",
-    [
-        (ragged([[1, 2]]), tf.constant([[1.0, 2.0]])),
-        (tf.constant([[1, 2]]), ragged([[1.0, 2.0]], tf.float32)),
-        (tf.constant([[1, 2]]), tf.constant([[1.0]])),
-        (ragged([[1, 2]]).to_sparse(), tf.constant([[1.0, 2.0]])),
-    ],
-)
-def test_weights_of_another_kind_are_refused(ids, weights):
-    with pytest.raises(
-        ValueError, match="`weights` must have the layout of `ids`"
-    ):
-        table().lookup(ids, combiner="sum", weights=weights)
-
-
-@pytest.mark.parametrize("lengths", [[[1.0], [1.0, 2.0]], [[1.0, 2.0]]])
-def test_weights_of_other_row_splits_are_refused(lengths):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="differ in row_splits of axis 1"
-    ):
-        table().lookup(
-            ragged([[1, 2], [3]]),
-            combiner="sum",
-            weights=ragged(lengths, tf.float32),
-        )
-
-
-def test_sparse_weights_of_other_indices_are_refused():
-    ids = sparse([[0, 0], [1, 0]])
-    weights = tf.SparseTensor([[0, 0], [1, 1]], [1.0, 2.0], (3, 3))
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="differ in indices"
-    ):
-        table().lookup(ids, combiner="sum", weights=weights)
-
-
-def test_scalar_ids_have_no_bags():
-    with pytest.raises(ValueError, match="a combiner needs a known rank"):
-        table().lookup(1, combiner="sum")

@@ -105,11 +105,10 @@ def test_assigned_rows_are_rounded_to_nearest(dtype):
     np.testing.assert_array_equal(t.find(np.arange(100))[0], wanted)
 
 
-@DTYPES
-def test_training_resumes_from_a_snapshot_bit_for_bit(dtype, tmp_path):
+def test_training_resumes_from_a_snapshot_bit_for_bit(tmp_path):
     def make():
         ids = keras.Input([2], dtype="int64")
-        t = table(dtype, dim=4, optimizer=lodestar.optimizers.Adam(1e-3))
+        t = table("bfloat16", dim=4, optimizer=lodestar.optimizers.Adam(1e-3))
         embed = lodestar.layers.DynamicEmbedding(table=t, name="embed")
         flat = keras.layers.Flatten()(embed(ids))
         out = keras.layers.Dense(1, kernel_initializer="ones")(flat)

@@ -204,8 +204,10 @@ def test_a_collection_may_have_tables_of_different_dtypes():
         )
 
 
-@pytest.mark.parametrize("to", DTYPES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "dtype, to",
+    [*zip(DTYPES, DTYPES), *zip(DTYPES, [*DTYPES[1:], DTYPES[0]])],
+)
 def test_saved_rows_need_a_table_of_their_dtype(dtype, to, tmp_path):
     def model(row_dtype):
         t = make(row_dtype, name="t", default_row=lodestar.SharedRows(2))
@@ -238,7 +240,7 @@ def test_saved_rows_need_a_table_of_their_dtype(dtype, to, tmp_path):
             assert np.array_equal(a.numpy(), b.numpy())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_a_saved_model_reads_rows(dtype, tmp_path):
     module = tf.Module()
     module.t = make(dtype)

@@ -66,15 +66,6 @@ def test_rows_are_encoded_in_pieces(dtype, rng, monkeypatch):
             stored_rows.encode(bad, dtype, "rows")
 
 
-@pytest.mark.parametrize("row_dtype", ROW_DTYPES)
-@pytest.mark.parametrize("dtype", stored_rows.DTYPES)
-def test_is_smaller(row_dtype, dtype):
-    row_dtype = tf.as_dtype(row_dtype)
-    want = row_dtype.size > (1 if dtype == "int8" else 2)
-    assert stored_rows.is_smaller(dtype, row_dtype) is want
-    assert not stored_rows.is_smaller(None, row_dtype)
-
-
 @pytest.mark.parametrize(
     ("dtype", "value", "message"),
     [

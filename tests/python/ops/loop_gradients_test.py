@@ -85,8 +85,11 @@ def training(table):
     return lambda ids: table.lookup(ids, training=True)
 
 
-@pytest.mark.parametrize("loop", [*LOOPS, in_branch, nested_in_branch])
-@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    "loop, graph",
+    [*((x, True) for x in [*LOOPS, in_branch, nested_in_branch])]
+    + [(while_loop, False), (map_fn, False)],
+)
 def test_lookups_without_a_gradient(loop, graph, table):
     def run():
         return loop(table.lookup)
@@ -128,22 +131,6 @@ def test_rows_that_are_looked_up_before_a_loop_train(graph, table):
     np.testing.assert_array_equal(trained(table, loss, graph), np.zeros((3, 4)))
     branch = trained(table, lambda: in_branch(training(table)), graph)
     np.testing.assert_array_equal(branch, -np.ones((3, 4)))
-
-
-def test_a_loop_of_steps_trains():
-    table = lodestar.EmbeddingVariable(4, embeddings_initializer="ones")
-    optimizer = lodestar.optimizers.SGD(1.0)
-    optimizer.build([table])
-
-    @tf.function
-    def steps():
-        for x in IDS:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(table.lookup(x, training=True))
-            optimizer.apply([tape.gradient(loss, table)], [table])
-
-    steps()
-    assert (table.find([1, 2, 3, 9])[0].numpy() == 0).all()
 
 
 class Cell(keras.layers.Layer):

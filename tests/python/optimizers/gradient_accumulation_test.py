@@ -18,8 +18,6 @@ STEPS = {"gradient_accumulation_steps": 3}
 SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.2, 1, 0.8)
 
 CASES = {
-    "sgd": lambda: SGD(0.1, **STEPS),
-    "adagrad": lambda: keras.optimizers.Adagrad(0.1, **STEPS),
     "schedule": lambda: SGD(SCHEDULE, **STEPS),
     "loss_scale": lambda: SGD(0.1, loss_scale_factor=64.0, **STEPS),
 }

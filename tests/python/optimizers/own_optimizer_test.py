@@ -56,15 +56,20 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    "name, eager",
+    [
+        *((name, False) for name in ("schedule", "nadam", "replayed")),
+        *((name, True) for name in OWN if name not in ("schedule", "nadam")),
+    ],
+)
 def test_rows_are_those_of_an_optimizer_for_tables(name, eager):
     plain = train(make(OWN[name](), K.Adam(0.01), eager))
     joint = train(make(OWN[name](), lodestar.optimizers.Adam(0.01), eager))
     assert_equal(plain, joint)
 
 
-@pytest.mark.parametrize("compiled", ["adam", "adafactor", K.Lamb, K.Muon])
+@pytest.mark.parametrize("compiled", ["adafactor", K.Muon])
 def test_any_optimizer_trains_the_dense_weights(compiled):
     model = make(
         "adagrad", compiled if isinstance(compiled, str) else compiled()
@@ -136,8 +141,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("eager", [False, True])
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name, eager",
+    [(name, i % 2 == 0) for i, name in enumerate(REFUSED)],
+)
 def test_unsupported_options_are_refused(name, eager):
     gc.collect()  # optimizers of other tests, which could take the gradient
     model = make("adagrad", REFUSED[name](), eager)
@@ -149,22 +156,16 @@ def test_unsupported_options_are_refused(name, eager):
     np.testing.assert_array_equal(table.lookup(IDS[:0]), before[:0])
 
 
-@pytest.mark.parametrize("eager", [False, True])
-def test_mixed_float16_names_the_line(eager):
+def test_mixed_float16_names_the_line():
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        model = make("adagrad", "adam", eager)
+        model = make("adagrad", "adam")
         with pytest.raises(RuntimeError) as raised:
             model.fit(IDS, LABELS, verbose=0)
         line = "optimizer=lodestar.optimizers.LossScaleOptimizer(lodestar."
         assert line in str(raised.value)
     finally:
         keras.config.set_dtype_policy("float32")
-
-
-def test_options_of_its_own_that_are_for_all_are_refused():
-    with pytest.raises(NotImplementedError, match="the optimizer of a table"):
-        make(K.SGD(0.1, clipnorm=1.0), "adam")
 
 
 @pytest.mark.parametrize("nonfinite", ["raise", "skip"])

@@ -94,8 +94,9 @@ for _clip in ("clipnorm", "clipvalue", "global_clipnorm"):
     )
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize(
+    "name, graph", [(name, i % 2 == 0) for i, name in enumerate(REFUSED)]
+)
 def test_is_refused_by_name_while_tracing(name, graph):
     make, message = REFUSED[name]
     t = table()

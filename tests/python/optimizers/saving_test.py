@@ -51,7 +51,7 @@ INNERS = {
         0.05, momentum=0.5, centered=True
     ),
     "row_wise_adagrad": lambda: lodestar.optimizers.RowWiseAdagrad(0.05),
-    "replayed": lambda: Own(0.05),
+    "replayed": lambda: wrap(Own(0.05), nonfinite="skip"),
     "accumulation": lambda: keras.optimizers.Adagrad(
         0.05, gradient_accumulation_steps=3
     ),
@@ -65,13 +65,14 @@ def test_keras_file_resumes_bit_for_bit(name, tmp_path):
     model.save(tmp_path / "m.keras")
     loaded = keras.saving.load_model(tmp_path / "m.keras")
     assert type(loaded.optimizer) is type(model.optimizer)
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
     assert_equal(model, loaded)
     fit(model)
     fit(loaded)
     assert_equal(model, loaded)
 
 
-@pytest.mark.parametrize("name", INNERS)
+@pytest.mark.parametrize("name", ["nadam", "replayed", "accumulation"])
 def test_checkpoint_resumes_bit_for_bit(name, tmp_path):
     model, other = make(INNERS[name]()), make(INNERS[name]())
     fit(model)
@@ -96,20 +97,6 @@ def test_optimizer_of_a_layer_is_saved(tmp_path):
     fit(model)
     fit(loaded)
     assert_equal(model, loaded)
-
-
-def test_another_optimizer_is_an_error_that_names_both(tmp_path):
-    model, other = make("adagrad"), make("adam")
-    fit(model)
-    checkpoint = tf.train.Checkpoint(layer=model.get_layer("embed"))
-    path = checkpoint.save(str(tmp_path / "c"))
-    layer = other.get_layer("embed")
-    tf.train.Checkpoint(layer=layer).restore(path).assert_consumed()
-    with pytest.raises(
-        tf.errors.FailedPreconditionError,
-        match="the optimizer slots of 'adagrad', but the update uses 'adam'",
-    ):
-        fit(other)
 
 
 def test_loss_scale_wrapper_in_a_keras_file(tmp_path):

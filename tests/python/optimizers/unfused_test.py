@@ -41,16 +41,13 @@ OPTIONS = {
 }
 
 
-GRAPHS = [(False, Own), (False, OwnVariables), (True, OwnVariables)]
-
-
 @pytest.mark.parametrize(
     "name, graph, cls",
-    [(name, True, Own) for name in OPTIONS]
-    + [
-        (name, graph, cls)
-        for name in ("plain", "accumulation")
-        for graph, cls in GRAPHS
+    [
+        *((name, True, Own) for name in OPTIONS),
+        ("plain", False, Own),
+        ("accumulation", False, OwnVariables),
+        ("plain", True, OwnVariables),
     ],
 )
 def test_equals_itself_on_a_dense_matrix(name, graph, cls):
@@ -63,12 +60,6 @@ def test_equals_itself_on_a_dense_matrix(name, graph, cls):
     registered = keras.saving.get_registered_name(cls)
     assert export.optimizer == f"replay:{registered}"
     assert list(export.optimizer_slots) == ["moment", "scale"]
-
-
-@pytest.mark.parametrize("eager", [False, True])
-def test_fit(eager):
-    dynamic, dense = reference.fit_both(wrap(Own()), Own(), eager)
-    reference.assert_same(dynamic, dense)
 
 
 # Every fused rule but Nadam's, which multiplies over steps.
@@ -108,7 +99,7 @@ def test_a_fused_update_equals_the_replayed_one(name, rng):
         for t, optimizer in zip((fused, replayed), optimizers, strict=True):
             optimizer.apply([gradient], [t])
 
-    for _ in range(12):
+    for _ in range(6):
         some = rng.integers(0, 20, rng.integers(0, 30))
         values = rng.normal(size=(len(some), 2)) * rng.choice([1e-3, 1.0, 30.0])
         step(
@@ -211,42 +202,6 @@ def test_shared_rows_are_trained_by_the_sum():
     np.testing.assert_array_equal(one["shared_slots"], two["shared_slots"])
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("nonfinite", ["raise", "skip", "pass"])
-def test_nonfinite_gradients(nonfinite, graph):
-    t, other = table(), table(name="other")
-    before = t.lookup([1, 2]).numpy()
-    gradient = tf.IndexedSlices(
-        tf.constant([[1.0, np.nan], [1.0, 1.0]]), tf.constant([1, 2], tf.int64)
-    )
-    optimizer = wrap(Own(), nonfinite=nonfinite)
-    optimizer.build([other, t])
-
-    def step():
-        optimizer.apply([slices([1]), gradient], [other, t])
-
-    if graph:
-        step = tf.function(step)
-    if nonfinite == "raise":
-        others = other.lookup([1]).numpy()
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="the gradient of id 1 is not"
-        ):
-            step()
-        np.testing.assert_array_equal(t.lookup([1, 2]), before)
-        np.testing.assert_array_equal(other.lookup([1]), others)
-        assert int(optimizer.iterations) == int(t.step) == 0
-        return
-    step()
-    after = t.lookup([1, 2]).numpy()
-    assert (after[1] != before[1]).all()
-    if nonfinite == "skip":
-        np.testing.assert_array_equal(after[0], before[0])
-        assert t.stats()["nonfinite_gradients"] == 1
-    else:
-        assert np.isnan(after[0, 1])
-
-
 def test_hyperparameters_set_later_or_left_out_of_the_config_count():
     class Forgetful(Own):
         def get_config(self):
@@ -261,19 +216,6 @@ def test_hyperparameters_set_later_or_left_out_of_the_config_count():
     np.testing.assert_array_equal(given.lookup([1]), forgotten.lookup([1]))
     moment = given.inspect([1]).optimizer_slots["moment"].numpy()
     np.testing.assert_allclose(moment, [[0.8, 0.8]])  # (1 * 0.6 + 1) / 2
-
-
-def test_optimizer_of_a_layer():
-    own = lodestar.layers.DynamicEmbedding(2, optimizer=Own(0.5), name="own")
-    rest = lodestar.layers.DynamicEmbedding(2, name="rest")
-    for layer in (own, rest):
-        layer.table.lookup([1], training=True)
-    before = [layer.table.lookup([1]).numpy() for layer in (own, rest)]
-    tables = [own.table, rest.table]
-    wrap(K.SGD(1.0)).apply([slices([1]), slices([1])], tables)
-    step = 0.5 / (1 + np.sqrt(0.5 + 1 - 0.125))
-    np.testing.assert_allclose(own.table.lookup([1]), before[0] - step, 1e-5)
-    np.testing.assert_allclose(rest.table.lookup([1]), before[1] - 1.0, 1e-6)
 
 
 # A write between reading and writing of rows.
@@ -336,7 +278,7 @@ def test_no_replayed_update_is_lost(graph):
     if graph:
         step = tf.function(step)
         step.get_concrete_function()
-    callers, rounds = 4, 40
+    callers, rounds = 4, 15
 
     def caller():
         for _ in range(rounds):
@@ -452,8 +394,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize("cls", REFUSED)
+@pytest.mark.parametrize(
+    "cls, graph", [*((cls, False) for cls in REFUSED), (OneVariable, True)]
+)
 def test_optimizers_that_are_not_row_wise_are_refused_by_name(cls, graph):
     t = table()
     optimizer = wrap(cls(0.1, 1.0) if cls is OwnArguments else cls(0.1))
