@@ -4,7 +4,6 @@ import os
 import pathlib
 import pty
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -194,13 +193,12 @@ def test_a_table_in_a_pipe_has_a_line_per_row(capsys):
     ]
 
 
-def test_a_table_on_a_terminal_has_a_frame():
+def test_a_table_on_a_terminal_has_a_frame(monkeypatch):
     leader, terminal = pty.openpty()
-    code = f"from lodestar import _command_line as c; c.print_table({ROWS})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", code]
-    subprocess.run(command, stdout=terminal, env=environment, check=True)
-    os.close(terminal)
-    text = os.read(leader, 10_000).decode()
+    with open(terminal, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        _command_line.print_table(ROWS)
+        stdout.flush()
+        text = os.read(leader, 10_000).decode()
     os.close(leader)
     assert "│ b " in text and "[bold]:smile:" in text

@@ -76,12 +76,19 @@ def _script(folder):
     return [path]
 
 
+def _module(folder):
+    return ["-m", "lodestar"]
+
+
 @pytest.mark.parametrize(
-    "arguments",
-    ["--version", "--help", "-h", "data --help", "data convert -h"]
-    + ["snapshot --help", "snapshot inspect --help", "train server --help"],
+    "start, arguments",
+    [
+        *((_script, "--version"), (_module, "--version"), (_module, "-h")),
+        *((_script, "--help"), (_module, "data --help")),
+        *((_script, "data convert -h"), (_module, "snapshot inspect --help")),
+        (_script, "train server --help"),
+    ],
 )
-@pytest.mark.parametrize("start", [_script, lambda folder: ["-m", "lodestar"]])
 def test_version_and_help_import_no_tensorflow(tmp_path, start, arguments):
     done = _with_old_keras(tmp_path, *start(tmp_path), *arguments.split())
     assert (done.returncode, done.stderr) == (0, "")

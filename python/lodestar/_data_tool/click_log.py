@@ -119,17 +119,18 @@ def generate_click_log(
         [f"{stem}.npy" for stem in stems],
         os.path.join(directory, "schema.yaml"),
     )
-    begun: dict[str, int | None] = {}
+    written: list[str] = []
     try:
         os.makedirs(directory, exist_ok=True)
         model = _Model(seed, one_id)
-        _write(log, num_samples, seed, model, writer, on_progress, begun)
+        _write(log, num_samples, seed, model, writer, on_progress, written)
     except BaseException:
-        for path, before in begun.items():
+        for path in (log.schema_file, *log.files, *log.probability_files):
             with contextlib.suppress(OSError):
                 remove_unfinished(path)
-                if _inode(path) != before:
-                    os.remove(path)
+        for path in written:
+            with contextlib.suppress(OSError):
+                os.remove(path)
         if is_new:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
@@ -144,18 +145,17 @@ def _write(
     model: "_Model",
     make_writer: Callable[[str, Schema], SampleWriter],
     on_progress: Callable[[int], None] | None,
-    begun: dict[str, int | None],
+    written: list[str],
 ) -> None:
-    """Writes the log; records in `begun` the inode of each path before that."""
+    """Writes the log; adds each file to `written` once it is there."""
     spec = click_log_schema()
-    begun[log.schema_file] = _inode(log.schema_file)
     spec.save(log.schema_file)
+    written.append(log.schema_file)
     num_files = len(log.files)
     bounds = np.linspace(0, num_samples, num_files + 1).astype(np.int64)
     for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
         rng = np.random.default_rng([seed, 1, part])
         pairs = []
-        begun[log.files[part]] = _inode(log.files[part])
         with make_writer(log.files[part], spec) as writer:
             for first in range(begin, end, _CHUNK_ROWS):
                 rows = min(_CHUNK_ROWS, end - first)
@@ -165,17 +165,10 @@ def _write(
                 pairs.append(np.stack([probability, columns["click"]], axis=1))
                 if on_progress is not None:
                     on_progress(rows)
-        probabilities = log.probability_files[part]
-        begun[probabilities] = _inode(probabilities)
-        with AtomicFile(probabilities) as file:
+        written.append(log.files[part])
+        with AtomicFile(log.probability_files[part]) as file:
             np.save(file, np.concatenate(pairs).astype(np.float32))
-
-
-def _inode(path: str) -> int | None:
-    """Returns the inode of a file, or None if it does not exist."""
-    with contextlib.suppress(OSError):
-        return os.stat(path).st_ino
-    return None
+        written.append(log.probability_files[part])
 
 
 class _Model:

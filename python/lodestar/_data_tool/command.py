@@ -22,7 +22,7 @@ from lodestar._data_tool.convert import convert
 from lodestar._data_tool.inspect_files import inspect_files, print_found
 from lodestar._data_tool.output import Target, check_target
 from lodestar._data_tool.progress import Progress
-from lodestar._data_tool.sources import Source, open_source
+from lodestar._data_tool.sources import Source
 from lodestar._data_tool.tool_options import (
     read_options,
     with_flags,
@@ -257,7 +257,7 @@ def _open(
             f"{paths[0]}: the columns are unknown. Pass a schema file with "
             f"--schema; {schema_path(paths[0])} does not exist."
         )
-    source = open_source(
+    source = Source(
         source_format, paths, schema, skipped, progress.update, **found
     )
     return source, source_format

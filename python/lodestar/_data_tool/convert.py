@@ -26,7 +26,7 @@ def convert(
     are partitioned evenly. Returns the number of samples written, at most `limit`.
     Raises DataError, with sample and slot, if the format does not support a sample.
     """
-    rows = None
+    rows: list[int] = []
     if target.num_files is not None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Writing warns again.

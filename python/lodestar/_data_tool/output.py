@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -15,6 +14,7 @@ from lodestar._typing import StrPath
 from lodestar.data.files.formats import Format, Options
 from lodestar.data.files.schema_beside import FOLDER_SCHEMA, schema_path
 from lodestar.data.sample_columns import cut, num_rows
+from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import Schema
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list
 
@@ -47,30 +47,26 @@ class Output:
         spec: Schema,
         *,
         inputs: Sequence[str] = (),
-        rows: Sequence[int] | None = None,
+        rows: Sequence[int] = (),
     ):
         """Opens the output, which must not be one of `inputs`.
 
         `rows` are the numbers of samples in several files in a folder.
         """
-        self._target = as_path(target.path).rstrip("/")
+        self._path = as_path(target.path).rstrip("/")
+        self._target = target
         self._spec = spec.stored()
-        self._make_writer = functools.partial(
-            target.format.make, **target.options
-        )
-        self._suffix = target.format.suffixes[0]
-        self._listed = target.format.listed
-        self._rows: Any = None if rows is None else list(rows)
+        self._rows = rows
         self._parts: list[str] = []
-        self._writer: Any = None  # SampleWriter
+        self._writer: SampleWriter | None = None
         self._folder: Temporary | None = None
         self.num_samples = 0
-        check_target(self._target, inputs, rows is not None)
+        check_target(self._path, inputs, bool(rows))
         with self._named():
-            if rows is None:
-                self._writer = self._make_writer(self._target, self._spec)
+            if rows:
+                self._folder = Temporary(self._path, is_folder=True)
             else:
-                self._folder = Temporary(self._target, is_folder=True)
+                self._writer = self._make(self._path)
 
     def __enter__(self) -> Self:
         return self
@@ -81,10 +77,7 @@ class Output:
             return
         try:
             with self._named():
-                if self._folder is None:
-                    self._commit_file()
-                else:
-                    self._commit_folder(self._folder)
+                self._commit()
         except BaseException:
             self._discard()
             raise
@@ -92,48 +85,53 @@ class Output:
     def write_batch(self, columns: Mapping[str, Any]) -> None:
         """Writes samples in the form of `SampleWriter.write_batch`."""
         rows = num_rows(columns)
+        begin = 0
         with self._named():
-            if self._folder is None:
-                self._writer.write_batch(columns)
-            else:
-                self._write_parts(self._folder.path, columns, rows)
+            while begin < rows:
+                writer = self._writer or self._next_part()
+                end, left = rows, None
+                if self._parts:
+                    left = self._rows[len(self._parts) - 1] - writer.num_samples
+                    end = min(rows, begin + left)
+                writer.write_batch(cut(columns, begin, end))
+                if end - begin == left:
+                    writer.close()
+                    self._writer = None
+                begin = end
         self.num_samples += rows
 
-    def _write_parts(
-        self, folder: str, columns: Mapping[str, Any], rows: int
-    ) -> None:
-        begin = 0
-        while begin < rows:
-            if self._writer is None:
-                name = f"part-{len(self._parts):05d}{self._suffix}"
-                self._parts.append(name)
-                path = os.path.join(folder, name)
-                self._writer = self._make_writer(path, self._spec)
-            left = self._rows[len(self._parts) - 1] - self._writer.num_samples
-            end = min(rows, begin + left)
-            self._writer.write_batch(cut(columns, begin, end))
-            if end - begin == left:
+    def _make(self, path: str) -> SampleWriter:
+        return self._target.format.make(
+            path, self._spec, **self._target.options
+        )
+
+    def _next_part(self) -> SampleWriter:
+        suffix = self._target.format.suffixes[0]
+        self._parts.append(f"part-{len(self._parts):05d}{suffix}")
+        assert self._folder is not None
+        self._writer = self._make(
+            os.path.join(self._folder.path, self._parts[-1])
+        )
+        return self._writer
+
+    def _commit(self) -> None:
+        if self._folder is None:
+            with AtomicFile(schema_path(self._path)) as file:
+                file.write(self._spec.yaml().encode())
+                assert self._writer is not None
                 self._writer.close()
-                self._writer = None
-            begin = end
-
-    def _commit_file(self) -> None:
-        with AtomicFile(schema_path(self._target)) as file:
-            file.write(self._spec.yaml().encode())
-            self._writer.close()
-
-    def _commit_folder(self, temporary: Temporary) -> None:
-        folder = temporary.path
+            return
+        folder = self._folder.path
         self._spec.save(os.path.join(folder, FOLDER_SCHEMA))
-        if self._listed:
+        if self._target.format.listed:
             write_file_list(
                 os.path.join(folder, FILE_LIST),
-                [os.path.join(self._target, name) for name in self._parts],
+                [os.path.join(self._path, name) for name in self._parts],
             )
-        if tf.io.gfile.exists(self._target):  # It is an empty folder.
-            tf.io.gfile.rmtree(self._target)
-        tf.io.gfile.rename(folder, self._target)
-        temporary.release()
+        if tf.io.gfile.exists(self._path):  # It is an empty folder.
+            tf.io.gfile.rmtree(self._path)
+        tf.io.gfile.rename(folder, self._path)
+        self._folder.release()
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError, tf.errors.OpError):
@@ -149,17 +147,15 @@ class Output:
             yield
         except (OSError, tf.errors.OpError) as error:
             text = describe_error(error)
-            if text.startswith(
-                self._target
-            ):  # Also as part of a temporary name.
+            if text.startswith(self._path):  # Also as part of a temporary name.
                 text = text.partition(": ")[2]
             raise DataError(
-                f"{self._target}: cannot be written: {text}"
+                f"{self._path}: cannot be written: {text}"
             ) from error
         except ValueError as error:
             text = str(error)
             if self._folder is not None:
-                text = text.replace(self._folder.path, self._target)
+                text = text.replace(self._folder.path, self._path)
             raise DataError(text) from error
 
 

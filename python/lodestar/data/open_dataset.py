@@ -26,9 +26,7 @@ from lodestar._input_paths import as_input
 from lodestar._typing import StrPath
 from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
-    FORMATS as ARROW_FORMATS,
-)
-from lodestar.data.arrow.open_arrow import (
+    ARROW_OPTIONS,
     ArrowOptions,
     open_files,
     open_table,
@@ -40,6 +38,7 @@ from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import (
+    READ_OPTIONS,
     ReadArguments,
     ReadOptions,
     as_paths,
@@ -98,19 +97,16 @@ class OpenArguments(ReadArguments, total=False):
 
 _TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
-# Options of some formats only.
-_OF_FORMATS = {
-    "mode",
-    "pipe_command",
-    "ins_id",
-    "parse_content",
-    "parse_logkey",
-    "key_type",
-    "check",
-    "layout",
-    "nnz_per_slot",
-    "num_samples",
-}
+# Options of formats that Arrow does not read.
+_OF_FORMATS = tuple(
+    dict.fromkeys(
+        name
+        for found in FORMATS.values()
+        if found.dataset is not None
+        for name in found.reads
+        if name != "slot_size_array"
+    )
+)
 # With one of these, a dataset has state that files cannot share.
 _STATEFUL = {"mode", "shuffle_files", "shuffle"}
 
@@ -355,55 +351,18 @@ def open_dataset(
             `InvalidArgumentError`: a value contradicts the schema; names the file,
             row and column.
     """
+    given = locals()
     options = given_options(
-        drop_remainder=drop_remainder,
-        num_parallel_files=num_parallel_files,
-        deterministic=deterministic,
-        shuffle_files=shuffle_files,
-        shuffle=shuffle,
-        seed=seed,
-        repeat=repeat,
-        shard=shard,
-        prefetch=prefetch,
-        sparse=sparse,
-        on_error=on_error,
-        skipped=skipped,
-        as_columns=as_columns,
-        open_command=open_command,
-        mode=mode,
-        pipe_command=pipe_command,
-        ins_id=ins_id,
-        parse_content=parse_content,
-        parse_logkey=parse_logkey,
-        key_type=key_type,
-        check=check,
-        layout=layout,
-        nnz_per_slot=nnz_per_slot,
-        num_samples=num_samples,
+        **{name: given[name] for name in (*READ_OPTIONS, *_OF_FORMATS)}
     )
     found_schema = None if schema is None else as_schema(schema)
     outside: set[str] = set()
-    given = _why_not_inspected(data, options)
-    if given is None and not is_table(data):
+    unseen = _why_not_inspected(data, options)
+    if unseen is None and not is_table(data):
         for path in as_paths(data):
             outside.update(partitions_of(f"{path}/"))
     arrow = ArrowOptions(
-        label=label,
-        categorical=categorical,
-        numeric=numeric,
-        ignore=ignore,
-        declare=declare,
-        sample_weight=sample_weight,
-        na_values=na_values,
-        columns=columns,
-        delimiter=delimiter,
-        quote=quote,
-        header=header,
-        skip_lines=skip_lines,
-        encoding=encoding,
-        weights=weights,
-        slot_size_array=slot_size_array,
-        outside=outside,
+        outside=outside, **{name: given[name] for name in ARROW_OPTIONS}
     )
     if is_table(data):
         _refuse(arrow, TEXT_OPTIONS, "a table")
@@ -413,25 +372,25 @@ def open_dataset(
         read = options_of(open_dataset, batch_size, options)
         opened = open_table(data, found_schema, arrow, skip_of(read))
         return _finished(opened, read, split, split_by, verbose)
-    if given is not None:
+    if unseen is not None:
         if schema is None or format is None:
-            raise ValueError(f"{given} needs `schema` and `format`.")
-        name = _format_called(format).name
-        if FORMATS[name].dataset is None:
-            raise ValueError(f"{given} is not an option of {name} files.")
+            raise ValueError(f"{unseen} needs `schema` and `format`.")
+        found = _format_called(format)
+        if found.dataset is None:
+            raise ValueError(
+                f"{unseen} is not an option of {found.name} files."
+            )
         # A SharedFileList or a tensor goes to the reader as it is.
-        paths = as_paths(data) if given == _BY_COMMAND else data
-        where = given
+        paths = as_paths(data) if unseen == _BY_COMMAND else data
     else:
         paths = [as_input(path) for path in expand_inputs(as_paths(data))]
         if format is not None:
-            name = _format_called(format).name
+            found = _format_called(format)
         else:
-            name = _found_format(paths, found_schema, arrow)
-        where = paths[0]
-    _check_options(where, FORMATS[name], options)
+            found = FORMATS[_found_format(paths, found_schema, arrow)]
+    _check_options(unseen or paths[0], found, options)
     files = _Files(
-        name,
+        found,
         found_schema,
         arrow,
         batch_size,
@@ -453,7 +412,7 @@ def open_dataset(
 class _Files:
     """How files of one format are read."""
 
-    format: str
+    format: Format
     schema: Schema | None
     arrow: ArrowOptions
     batch_size: int
@@ -464,32 +423,44 @@ class _Files:
 
     def open(self, paths: Any) -> Any:
         """Opens files as one dataset, or two with `split`."""
-        name, options = self.format, dict(self.options)
-        if name in ARROW_FORMATS:
-            return self._open_rows(paths, options)
-        if self.split is not None:
-            raise ValueError(f"`split` is not an option of {name} files.")
-        return _open_records(
-            paths,
-            FORMATS[name],
-            self.schema,
-            self.arrow,
-            self.batch_size,
-            options,
-        )
-
-    def _open_rows(self, paths: list[str], options: dict[str, Any]) -> Any:
-        """Opens files of a format that Arrow reads."""
-        name, arrow, schema = self.format, self.arrow, self.schema
+        if self.format.dataset is not None:
+            return self._open_records(paths)
+        name, arrow, schema = self.format.name, self.arrow, self.schema
         if name not in _TEXT:
             _refuse(arrow, TEXT_OPTIONS, f"{name} files")
         if schema is not None:
             check_stored_ids(paths, schema)
         elif not arrow.inferring:
             schema = schema_of(paths)
-        read = options_of(open_dataset, self.batch_size, options)
+        read = options_of(open_dataset, self.batch_size, self.options)
         opened = open_files(paths, name, schema, arrow, skip_of(read))
         return _finished(opened, read, self.split, self.split_by, self.verbose)
+
+    def _open_records(self, paths: Any) -> "SchemaDataset":
+        """Opens files of a format that Arrow does not read."""
+        name, arrow, schema = self.format.name, self.arrow, self.schema
+        if self.split is not None:
+            raise ValueError(f"`split` is not an option of {name} files.")
+        _refuse(arrow, TEXT_OPTIONS, f"{name} files")
+        _refuse(arrow, INFERRED, f"{name} files, which need a schema")
+        if schema is None:
+            schema = schema_of(paths)
+        if schema is None:
+            raise DataError(
+                f"{paths[0]}: {name} files do not describe their columns. Pass "
+                f"`schema`, or write it to {paths[0]}.schema.yaml."
+            )
+        if arrow.weights:
+            schema = schema.with_weights(arrow.weights)
+        options = dict(self.options)
+        if arrow.slot_size_array is not None:
+            options["slot_size_array"] = arrow.slot_size_array
+        assert self.format.dataset is not None
+        dataset: Any = self.format.dataset(
+            paths, schema, self.batch_size, **options
+        )
+        dataset.schema = schema
+        return dataset
 
     def pieces(self, paths: list[str], schema: Schema) -> list[Piece]:
         """Returns the files as pieces, each opened separately."""
@@ -501,9 +472,8 @@ class _Files:
         )
         one = dataclasses.replace(self, schema=schema, arrow=arrow)
         open_one = one._open_one
-        if one.format == "multislot" and not _STATEFUL.intersection(
-            one.options
-        ):
+        is_stateful = _STATEFUL.intersection(one.options)
+        if one.format.name == "multislot" and not is_stateful:
             open_one = _TracedOpener(one).open
         return [
             Piece(path, functools.partial(open_one, path)) for path in paths
@@ -536,7 +506,7 @@ class _TracedOpener:
 
     def _traced(self) -> Any:
         files: Any = self._files
-        reader: Any = FORMATS[files.format].dataset
+        reader: Any = files.format.dataset
 
         @tf.function(
             input_signature=[tf.TensorSpec((), tf.string)], autograph=False
@@ -572,34 +542,6 @@ def _found_format(
         if schema is None or not schema.text:
             raise
         return "csv"
-
-
-def _open_records(
-    paths: Any,
-    found: Format,
-    schema: Schema | None,
-    arrow: ArrowOptions,
-    batch_size: int,
-    options: dict[str, Any],
-) -> "SchemaDataset":
-    """Opens files of a format that Arrow does not read."""
-    _refuse(arrow, TEXT_OPTIONS, f"{found.name} files")
-    _refuse(arrow, INFERRED, f"{found.name} files, which need a schema")
-    if schema is None:
-        schema = schema_of(paths)
-    if schema is None:
-        raise DataError(
-            f"{paths[0]}: {found.name} files do not describe their columns. Pass "
-            f"`schema`, or write it to {paths[0]}.schema.yaml."
-        )
-    if arrow.weights:
-        schema = schema.with_weights(arrow.weights)
-    if arrow.slot_size_array is not None:
-        options = {**options, "slot_size_array": arrow.slot_size_array}
-    assert found.dataset is not None
-    dataset: Any = found.dataset(paths, schema, batch_size, **options)
-    dataset.schema = schema
-    return dataset
 
 
 def _finished(

@@ -53,16 +53,10 @@ def hexadecimal_ids(found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     valid = tf.strings.regex_full_match(found, r"(0[xX])?0*[0-9a-fA-F]{1,16}")
     text = tf.strings.regex_replace(found, r"^0[xX]", "")
-    codes = last_codes(tf.strings.lower(text), 16)
+    padded = tf.strings.join(["0" * 16, tf.strings.lower(text)])
+    last = tf.strings.substr(padded, -16, 16)
+    codes = tf.io.decode_raw(last, tf.uint8, fixed_length=16)
+    codes = tf.cast(codes, tf.int64)
     digits = tf.where(codes < ord("a"), codes - ord("0"), codes - ord("a") + 10)
     shifts = tf.range(60, -1, -4, dtype=tf.int64)
     return tf.reduce_sum(tf.bitwise.left_shift(digits, shifts), 1), valid
-
-
-def last_codes(text: tf.Tensor, width: int) -> tf.Tensor:
-    """Returns the last bytes of strings, padded with "0": int64 `[N, width]`."""
-    padded = tf.strings.join(["0" * width, text])
-    last = tf.strings.substr(padded, -width, width)
-    return tf.cast(
-        tf.io.decode_raw(last, tf.uint8, fixed_length=width), tf.int64
-    )

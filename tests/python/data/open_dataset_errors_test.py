@@ -104,8 +104,14 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", CONTRADICTIONS)
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (source, list(CONTRADICTIONS)[(i + step) % 3])
+        for i, source in enumerate(SOURCES)
+        for step in ((0, 1) if source == "csv" else (0,))
+    ],
+)
 def test_values_that_contradict_an_inferred_schema(
     tmp_path, schema, source, name
 ):
@@ -184,7 +190,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("source", ["csv", "parquet", "pandas"])
+@pytest.mark.parametrize("source", ["csv", "pandas"])
 @pytest.mark.parametrize(("options", "text"), OPTIONS, ids=str)
 def test_options_are_checked(tmp_path, source, options, text):
     data, _ = stored(tmp_path, source, {"label": [1], "x": [0.5]})

@@ -17,10 +17,9 @@ from lodestar.data import (
 )
 from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
-from lodestar.data.files.find_format import expand_inputs, one_format
+from lodestar.data.files.find_format import one_format
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.record_dataset import READ_OPTIONS
-from lodestar.hugectr.file_list import write_file_list
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_writer import RawWriter
 from lodestar.paddle import reader
@@ -107,14 +106,6 @@ def test_csv_needs_no_slots(tmp_path):
         Exception, match="in.csv: line 4: found 3 fields, expec"
     ):
         list(open_dataset(path, batch_size=3, label="bought=yes"))
-
-
-def test_a_file_list_expands_to_its_files(tmp_path):
-    files = [str(write(tmp_path, "norm", str(i))) for i in range(2)]
-    write_file_list(tmp_path / "list.txt", files)
-    assert expand_inputs([str(tmp_path / "list.txt")]) == files
-    dataset = open_dataset(tmp_path / "list.txt", SPEC, 64)
-    assert values(dataset, "a") == [*range(ROWS), *range(ROWS)]
 
 
 def test_a_pattern_expands_to_its_files(tmp_path):

@@ -69,9 +69,14 @@ def test_a_bad_call_writes_nothing(tmp_path, name, format, options, message):
 WORDS = [["red", "7", " blue "], ["zoë"], []]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.tfrecord", "a.txt"])
-@pytest.mark.parametrize("form", ["sample", "pair", "bytes", "ragged"])
-@pytest.mark.parametrize("hash_as", [None, "term"])
+@pytest.mark.parametrize(
+    ("name", "form", "hash_as"),
+    [
+        *(("a.csv", "sample", "term"), ("a.csv", "pair", None)),
+        *(("a.parquet", "bytes", None), ("a.tfrecord", "ragged", "term")),
+        *(("a.txt", "sample", None), ("a.txt", "ragged", "term")),
+    ],
+)
 def test_strings_get_the_ids_that_readers_give_them(
     tmp_path, name, form, hash_as
 ):

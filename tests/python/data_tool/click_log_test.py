@@ -84,9 +84,11 @@ def test_ids_are_skewed_and_new_ones_appear_with_time(batches):
     assert len(set().union(*seen)) == sum(map(len, seen))
 
 
-def test_equal_seeds_give_equal_bytes(tmp_path, log):
-    again = generate_click_log(tmp_path / "again", SAMPLES, 4, seed=5)
-    other = generate_click_log(tmp_path / "other", 4000, 1, seed=6)
+def test_equal_seeds_give_equal_bytes(tmp_path):
+    log, again, other = (
+        generate_click_log(tmp_path / name, 4000, 2, seed=seed)
+        for name, seed in (("a", 5), ("again", 5), ("other", 6))
+    )
     for a, b in zip(log.files, again.files, strict=True):
         assert filecmp.cmp(a, b, shallow=False)
     for a, b in zip(

@@ -17,7 +17,6 @@ import pytest
 import tensorflow as tf
 from census import CENSUS
 
-from lodestar import hash_ids
 from lodestar._data_tool import command as tool
 from lodestar.data import Column, Schema
 from lodestar.data.files.schema_beside import schema_path
@@ -109,48 +108,6 @@ def test_a_schema_reads_hexadecimal_ids(here):
     )
     run("convert --schema s in.tsv.gz out.txt")
     assert (here / "out.txt").read_text() == "1 1 1 65280\n1 0 0\n"
-
-
-def test_files_without_a_header_in_another_encoding(here, capsys):
-    (here / "in").write_bytes("x\n1||Zürich\n0||Köln\n".encode("latin-1"))
-    options = "--columns label,city --delimiter || --encoding latin-1"
-    assert (
-        tool.main(f"convert {options} --skip-lines 1 in out.txt".split()) == 2
-    )
-    assert "in: line 2: is not --columns" in capsys.readouterr().err
-    run(f"convert {options} --no-header --skip-lines 1 in out.txt")
-    ids = hash_ids(["Zürich", "Köln"], column="city").numpy().view("uint64")
-    assert (here / "out.txt").read_text() == (
-        f"1 1 1 {ids[0]}\n1 0 1 {ids[1]}\n"
-    )
-
-
-def criteo(label, numbers, ids):
-    return "\t".join([label, *numbers, *ids]) + "\n"
-
-
-def test_criteos_layout_is_recognised(here):
-    (here / "day_0").write_text(
-        criteo("0", ["7", "-1", *[""] * 11], ["05db9164", *[""] * 25])
-        + criteo("1", [""] * 13, ["12345678"] * 26)
-    )
-    run("convert day_0 out.txt")
-    spec = Schema.load("out.txt.schema.yaml")
-    assert spec.names("dense") == [f"I{i}" for i in range(1, 14)]
-    assert spec.names("sparse") == [f"C{i}" for i in range(1, 27)]
-    ((features, label),) = MultiSlotDataset("out.txt", spec, 10)
-    assert label.numpy().tolist() == [[0], [1]]
-    assert features["I2"].numpy().tolist() == [[-1], [0]]
-    assert features["C1"].to_list() == [
-        hash_ids(["05db9164"], column="C1").numpy().tolist(),
-        hash_ids(["12345678"], column="C1").numpy().tolist(),
-    ]
-    # The same with a header.
-    header = ",".join(["label", *spec.names("dense"), *spec.names("sparse")])
-    text = (here / "day_0").read_text().replace("\t", ",")
-    (here / "in.csv").write_text(header + "\n" + text)
-    run("convert in.csv again.txt")
-    assert (here / "again.txt").read_text() == (here / "out.txt").read_text()
 
 
 def test_ids_are_not_hashed_again_from_csv(text, here):
@@ -519,14 +476,6 @@ def test_a_process_fails_with_one_line_and_code_2(here):
         "--on-error='skip' leaves such rows out\n"
     )
     assert names() == ["in.csv"]
-
-
-def test_a_closed_stdout_is_not_an_error(text):
-    started = process("inspect in.txt --records 3")
-    started.stdout.close()
-    assert started.stderr.read() == ""
-    assert started.wait() == 0
-    started.stderr.close()
 
 
 def test_control_c_leaves_nothing(here):

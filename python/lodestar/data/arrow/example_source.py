@@ -1,6 +1,6 @@
 """TFRecord files of tf.Examples and tf.SequenceExamples as row sources."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,8 @@ from lodestar._errors import reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar.data.arrow.file_blocks import FileBlocks
-from lodestar.data.arrow.row_source import (
-    RowSource,
-    columns_of,
-    partitions_of,
-)
-from lodestar.data.binding import Binding
+from lodestar.data.arrow.row_source import RowSource, partitions_of
+from lodestar.data.schema import Column
 
 # Number of bytes to parse at a time.
 _BLOCK_BYTES = 4 << 20
@@ -66,24 +62,15 @@ class ExampleSource(RowSource):
             ]
         )
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource.
-
-        A sparse column is a list of the feature's values, whatever the number of
-        values is.
-        """
-        names = list(dict.fromkeys(binding.source for binding in bindings))
-        stored = {
-            binding.source: binding.column
-            for binding in bindings
-            if binding.source not in self.partitions
-            or binding.source in self._kinds
-        }
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
+        # A sparse column is a list of the feature's values, whatever their number.
         parsed, bad = self._parse(
-            group, {name: column.depth > 1 for name, column in stored.items()}
+            group, {name: column.depth > 1 for name, column in columns.items()}
         )
         arrays = []
-        for (name, column), (splits, values) in zip(stored.items(), parsed):
+        for (name, column), (splits, values) in zip(columns.items(), parsed):
             if column.num_values == 1:
                 counts = np.diff(splits)
                 for row in np.flatnonzero(counts > 1).tolist():
@@ -100,10 +87,7 @@ class ExampleSource(RowSource):
                     pa.array(splits), values, mask=mask
                 )
             )
-        table = pa.table(arrays, names=list(stored))
-        if not stored:
-            table = pa.table({"": pa.nulls(self.row_groups[group])})
-        return columns_of(table, names, self.partitions), bad
+        return pa.table(arrays, names=list(columns)), bad
 
     def head(self, names: Sequence[str], rows: int) -> Any:
         """See RowSource. Only the rows that `schema` describes are inspected."""

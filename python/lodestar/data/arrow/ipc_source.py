@@ -1,7 +1,7 @@
 """Arrow IPC files (Feather 2) and streams as row sources."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,13 +10,9 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error
 from lodestar._input_bytes import check_unchanged
 from lodestar.data.arrow.parquet_file import open_random_access
-from lodestar.data.arrow.row_source import (
-    RowSource,
-    columns_of,
-    partitions_of,
-)
+from lodestar.data.arrow.row_source import RowSource, partitions_of
 from lodestar.data.arrow.table_source import TableSource
-from lodestar.data.binding import Binding
+from lodestar.data.schema import Column
 
 MAGIC = b"ARROW1"
 STREAM = b"\xff\xff\xff\xff"
@@ -59,8 +55,9 @@ class _IpcStream(TableSource):
         super().__init__(path, table, partitions_of(path), opened.length)
         self._opened = opened
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource."""
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
         check_unchanged(self.path, self._opened)
         try:
             self.part(group).validate(full=True)
@@ -71,7 +68,7 @@ class _IpcStream(TableSource):
                 f"{first + self.row_groups[group] - 1}: cannot be read: "
                 f"{describe_error(error)}"
             ) from error
-        return super().table(group, bindings)
+        return super()._read(group, columns)
 
 
 class _IpcFile(RowSource):
@@ -96,8 +93,9 @@ class _IpcFile(RowSource):
             for i in range(counter.num_record_batches)
         )
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource."""
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
         check_unchanged(self.path, self._opened)
         try:
             with self._lock:
@@ -108,6 +106,4 @@ class _IpcFile(RowSource):
                 f"{self.path}: record batch {group}: cannot be read: "
                 f"{describe_error(error)}"
             ) from error
-        names = list(dict.fromkeys(binding.source for binding in bindings))
-        table = pa.Table.from_batches([batch])
-        return columns_of(table, names, self.partitions), {}
+        return pa.Table.from_batches([batch]), {}

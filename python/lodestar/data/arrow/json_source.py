@@ -86,10 +86,12 @@ class JsonSource(RowSource):
         """Types of the first lines, with a column for each dotted path."""
         return self._sample.schema
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource."""
-        data = self._block(group)
+    def table(
+        self, group: int, bindings: Sequence[Binding]
+    ) -> tuple[Any, dict[int, str]]:
+        """See RowSource. A key of a line takes precedence over a partition."""
         columns = {binding.source: binding.column for binding in bindings}
+        data = self._block(group)
         table = self._by_arrow(data, self.row_groups[group], columns)
         return self._by_python(data, columns) if table is None else (table, {})
 

@@ -20,7 +20,7 @@ from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.arrow.ipc_source import open_ipc
 from lodestar.data.arrow.json_source import JsonSource
-from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footers
+from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footer
 from lodestar.data.arrow.row_source import (
     RowSource,
     good_rows,
@@ -57,7 +57,6 @@ from lodestar.hugectr.parquet_metadata import (
 )
 from lodestar.hugectr.slot_sizes import slot_offsets
 
-FORMATS = ("parquet", "arrow", "tfrecord", "csv", "tsv", "jsonl")
 _OPEN_THREADS = 8
 
 
@@ -100,6 +99,14 @@ class ArrowOptions(Wanted):
         if values["columns"] is not None:
             values["columns"] = list(values["columns"])
         return {n: v for n, v in values.items() if v is not None}
+
+
+# The names of the options, as `open_dataset` has them.
+ARROW_OPTIONS = tuple(
+    field.name
+    for field in dataclasses.fields(ArrowOptions)
+    if field.name != "outside"
+)
 
 
 class ArrowData:
@@ -206,7 +213,7 @@ def open_files(
     options: ArrowOptions,
     skip: Callable[[str, int], None] | None,
 ) -> ArrowData:
-    """Opens files of one of `FORMATS`; raises DataError if a file is damaged."""
+    """Opens files that Arrow reads; raises DataError if a file is damaged."""
     metadata = None
     na_values = options.na_values
     if na_values is None:
@@ -231,7 +238,10 @@ def _opened(
     paths: Sequence[str],
     open_one: Callable[[str], RowSource],
     skip: Callable[[str, int], None] | None,
+    rows_of: Callable[[str], int | None] = lambda path: None,
 ) -> list[RowSource]:
+    """Opens files in parallel; `rows_of` is the number of rows to skip, if known."""
+
     def open_or_fail(path: str) -> RowSource | Exception:
         try:
             return open_one(path)
@@ -240,23 +250,14 @@ def _opened(
 
     with concurrent.futures.ThreadPoolExecutor(_OPEN_THREADS) as pool:
         found = list(pool.map(open_or_fail, paths))
-    return _without_faults(paths, found, [1] * len(paths), skip)
-
-
-def _without_faults(
-    paths: Sequence[str],
-    found: Sequence[RowSource | Exception],
-    rows: Sequence[int],
-    skip: Callable[[str, int], None] | None,
-) -> list[RowSource]:
     sources: list[RowSource] = []
-    for source, count in zip(found, rows):
+    for path, source in zip(paths, found):
         if isinstance(source, RowSource):
             sources.append(source)
         elif skip is None or isinstance(source, (OSError, tf.errors.OpError)):
             raise source
         else:
-            skip(one_line(source), count)
+            skip(one_line(source), rows_of(path) or 1)
     if not sources:
         raise DataError(f"{paths[0]}: no file of {len(paths)} can be read")
     return sources
@@ -267,25 +268,28 @@ def _parquet_sources(
     metadata: ParquetMetadata | None,
     skip: Callable[[str, int], None] | None,
 ) -> list[RowSource]:
-    found: list[RowSource | Exception] = []
-    expected = []
-    counted: dict[str, ParquetMetadata | None] = {}
-    for path, file in zip(paths, read_footers(paths)):
-        beside = metadata_path(path)
-        if beside not in counted:
-            # Without its own list, a folder may be in the list of the first file.
-            counted[beside] = read_metadata(beside) or metadata
-        counts = counted[beside]
-        rows = counts.rows_of(path) if counts else None
-        if isinstance(file, ParquetFile) and rows not in (None, file.num_rows):
-            assert counts is not None
-            file = DataError(
-                f"{path}: found {file.num_rows} rows, expected {rows} as in "
-                f"{counts.path}"
+    # Without its own list, a folder may be in the list of the first file.
+    counts = {
+        beside: read_metadata(beside) or metadata
+        for beside in dict.fromkeys(map(metadata_path, paths))
+    }
+
+    def rows_of(path: str) -> int | None:
+        listed = counts[metadata_path(path)]
+        return listed.rows_of(path) if listed else None
+
+    def open_one(path: str) -> RowSource:
+        file = read_footer(path)
+        if rows_of(path) not in (None, file.num_rows):
+            listed = counts[metadata_path(path)]
+            assert listed is not None
+            raise DataError(
+                f"{path}: found {file.num_rows} rows, expected {rows_of(path)} "
+                f"as in {listed.path}"
             )
-        found.append(file)
-        expected.append(rows or 1)
-    return _without_faults(paths, found, expected, skip)
+        return file
+
+    return _opened(paths, open_one, skip, rows_of)
 
 
 def _text_sources(
@@ -326,7 +330,7 @@ def _text_sources(
             warnings.warn(
                 f"{source.path}: the last line does not end in a newline; the "
                 "file may be cut short",
-                stacklevel=7,
+                stacklevel=6,
             )
     return sources
 
@@ -490,14 +494,14 @@ def _sample(
 ) -> Any:
     """Returns the first good rows of the sources with equal schemas."""
     first = next((s for s in sources if s.num_rows), sources[0])
-    names = _leaves(first)
+    names = first.leaves
     most = SAMPLE_ROWS
     if names:
         most = min(most, max(LEAST_ROWS, SAMPLE_CELLS // len(names)))
     tables: list[Any] = []
     rows = 0
     for source in sources:
-        if not source.num_rows or _leaves(source) != names:
+        if not source.num_rows or source.leaves != names:
             continue
         if source is not first and source.schema != first.schema:
             continue
@@ -524,20 +528,3 @@ def _sample(
             pa.chunked_array([pa.array(repeated, pa.large_string())])
         )
     return pa.table(columns, names=names)
-
-
-def _leaves(source: RowSource) -> list[str]:
-    """Returns the names of columns and of the fields of structs."""
-    found: list[str] = []
-
-    def add(name: str, arrow_type: Any) -> None:
-        if pa.types.is_struct(arrow_type):
-            for i in range(arrow_type.num_fields):
-                field = arrow_type.field(i)
-                add(f"{name}.{field.name}", field.type)
-        else:
-            found.append(name)
-
-    for field in source.schema:
-        add(field.name, field.type)
-    return list(dict.fromkeys(found))

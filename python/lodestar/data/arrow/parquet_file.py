@@ -1,9 +1,7 @@
 """Opens Parquet files and reads their footers."""
 
-import concurrent.futures
-import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,15 +11,10 @@ import tensorflow as tf
 from lodestar._errors import DataError, describe_error, reading
 from lodestar._input_bytes import ChangedFileError, check_unchanged
 from lodestar._input_paths import as_input
-from lodestar.data.arrow.row_source import (
-    RowSource,
-    columns_of,
-    partitions_of,
-)
-from lodestar.data.binding import Binding
+from lodestar.data.arrow.row_source import RowSource, partitions_of
+from lodestar.data.schema import Column
 
 SUFFIX = ".parquet"
-_FOOTER_THREADS = 8
 
 
 class ParquetFile(RowSource):
@@ -51,15 +44,10 @@ class ParquetFile(RowSource):
         """See RowSource."""
         return f"{super().where(group, row)} (row group {group}, its row {row})"
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource; raises ChangedFileError if the file has changed."""
-        names = list(dict.fromkeys(binding.source for binding in bindings))
-        stored = [
-            name
-            for name in names
-            if name not in self.partitions or name in self._names
-        ]
-        table = self._read(group, stored)
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
+        table = self._row_group(group, list(columns))
         rows = self.row_groups[group]
         for name, column in zip(table.schema.names, table.columns):
             if len(column) != rows:
@@ -67,15 +55,10 @@ class ParquetFile(RowSource):
                     f"{self.path}: row group {group}: column {name!r}: found "
                     f"{len(column)} rows, expected {rows} as in the footer"
                 )
-        if not stored:
-            table = pa.table({"": pa.nulls(rows)})
-        return columns_of(table, names, self.partitions), {}
+        return table, {}
 
-    @functools.cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self.schema.names)
-
-    def _read(self, group: int, names: list[str]) -> Any:
+    def _row_group(self, group: int, names: list[str]) -> Any:
+        """Raises ChangedFileError if the file has changed."""
         try:
             with open_parquet(self.path, self.footer) as parquet:
                 # Row groups are already read in parallel.
@@ -165,19 +148,6 @@ def read_footer(path: str) -> ParquetFile:
             f"{list(groups)}"
         )
     return ParquetFile(path, footer, schema, groups, opened)
-
-
-def read_footers(paths: list[str]) -> list[ParquetFile | Exception]:
-    """Returns the footer of each file, or the error from reading it."""
-
-    def read(path: str) -> ParquetFile | Exception:
-        try:
-            return read_footer(path)
-        except (DataError, tf.errors.OpError) as error:
-            return error
-
-    with concurrent.futures.ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(pool.map(read, paths))
 
 
 def one_line(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """RowSource: random access to groups of rows."""
 
-import abc
 import functools
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +25,7 @@ _SPLIT_ROWS = 1 << 16
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-class RowSource(abc.ABC):
+class RowSource:
     """A file or a table in memory, read by row group.
 
     Attributes:
@@ -44,8 +43,9 @@ class RowSource(abc.ABC):
     schema: Any
     partitions: Mapping[str, str | None] = {}
 
-    @abc.abstractmethod
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+    def table(
+        self, group: int, bindings: Sequence[Binding]
+    ) -> tuple[Any, dict[int, str]]:
         """Returns the bound columns of a group as a `pyarrow.Table`.
 
         Columns are named by the sources of the bindings. The second return value
@@ -54,6 +54,26 @@ class RowSource(abc.ABC):
         Raises:
             DataError: The group cannot be read.
         """
+        columns = {binding.source: binding.column for binding in bindings}
+        stored = {
+            name: column
+            for name, column in columns.items()
+            if name not in self.partitions or name in self._stored
+        }
+        table, bad = self._read(group, stored)
+        if not stored:
+            table = pa.table({"": pa.nulls(self.row_groups[group])})
+        return columns_of(table, list(columns), self.partitions), bad
+
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
+        """Returns a table with these columns, and perhaps others; see `table`.
+
+        Columns that only the path has are not among them. A dotted name may be a
+        field of a column of the table. Sources implement this or `table`.
+        """
+        raise NotImplementedError
 
     def head(self, names: Sequence[str], rows: int) -> Any:
         """Returns columns of the first good rows to infer a schema, at most `rows`."""
@@ -84,7 +104,22 @@ class RowSource(abc.ABC):
     @functools.cached_property
     def types(self) -> dict[str, Any]:
         """Maps column names, and dotted paths of fields, to Arrow types."""
-        found: dict[str, Any] = {name: pa.string() for name in self.partitions}
+        partitions = dict.fromkeys(self.partitions, pa.string())
+        return {**partitions, **self._stored}
+
+    @property
+    def leaves(self) -> list[str]:
+        """The names of stored columns, with the fields of structs instead of them."""
+        return [
+            name
+            for name, arrow_type in self._stored.items()
+            if not pa.types.is_struct(arrow_type)
+        ]
+
+    @functools.cached_property
+    def _stored(self) -> dict[str, Any]:
+        """`types` without partitions."""
+        found: dict[str, Any] = {}
         for field in self.schema:
             _add_types(found, field.name, field.type)
         # A column takes precedence over a field with the same dotted name.
@@ -252,7 +287,9 @@ class SplitSource(RowSource):
         """See RowSource."""
         return self._source.schema
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
+    def table(
+        self, group: int, bindings: Sequence[Binding]
+    ) -> tuple[Any, dict[int, str]]:
         """See RowSource."""
         table, bad = self._source.table(group, bindings)
         rows = self._groups[group]

@@ -1,13 +1,13 @@
 """Tables in memory as row sources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from lodestar._errors import DataError, describe_error
-from lodestar.data.arrow.row_source import RowSource, columns_of
-from lodestar.data.binding import Binding
+from lodestar.data.arrow.row_source import RowSource
+from lodestar.data.schema import Column
 
 # Number of rows to decode at a time.
 _GROUP_ROWS = 1 << 16
@@ -32,10 +32,10 @@ class TableSource(RowSource):
         groups, rest = divmod(table.num_rows, _GROUP_ROWS)
         self.row_groups = (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource."""
-        names = list(dict.fromkeys(binding.source for binding in bindings))
-        return columns_of(self.part(group), names, self.partitions), {}
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
+        return self.part(group), {}
 
     def part(self, group: int) -> Any:
         """Returns the rows of a group."""

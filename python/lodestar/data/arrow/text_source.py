@@ -4,7 +4,7 @@ import bisect
 import csv
 import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,8 @@ from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar.data.arrow.elements import may_be_rounded
 from lodestar.data.arrow.file_blocks import FileBlocks
-from lodestar.data.arrow.row_source import (
-    RowSource,
-    columns_of,
-    partitions_of,
-)
+from lodestar.data.arrow.row_source import RowSource, partitions_of
 from lodestar.data.arrow.text_format import TextFormat
-from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
 
 # Number of bytes to parse at a time.
@@ -81,19 +76,26 @@ class TextSource(RowSource):
         self._as_text: set[str] = set()
         self._lines: tuple[int, list[int]] = (-1, [])
 
-    def table(self, group: int, bindings: Sequence[Binding]) -> Any:
-        """See RowSource."""
+    def _read(
+        self, group: int, columns: Mapping[str, Column]
+    ) -> tuple[Any, dict[int, str]]:
         data = self._blocks.read(group)
         wanted: dict[str, Any] = {}
+        # A dense column of several values may be stored as `name_0`, `name_1`, ...
         pieces: dict[str, list[str]] = {}
-        for binding in bindings:
-            for name in self._sources(binding, pieces):
-                wanted[name] = _type_of(binding.column)
+        for name, column in columns.items():
+            parts = [name]
+            if name not in self._places:
+                width = column.num_values or 1
+                parts = pieces[name] = [f"{name}_{i}" for i in range(width)]
+            for part in parts:
+                if part not in self._places:
+                    raise DataError(f"{self.path}: has no column {part!r}")
+                wanted[part] = _type_of(column)
         found, bad = self._parse(group, data, wanted)
-        names = list(dict.fromkeys(binding.source for binding in bindings))
         for name, parts in pieces.items():
             found = found.append_column(name, _side_by_side(found, parts))
-        return columns_of(found, names, self.partitions), bad
+        return found, bad
 
     def check_names(self, names: Collection[str]) -> None:
         """See RowSource."""
@@ -111,23 +113,6 @@ class TextSource(RowSource):
         if lines[0] != group:
             self._lines = lines = (group, self._record_lines(group))
         return f"line {lines[1][row]}"
-
-    def _sources(
-        self, binding: Binding, pieces: dict[str, list[str]]
-    ) -> list[str]:
-        """Returns the file columns that a binding reads.
-
-        A dense column of several values may be stored as `name_0`, `name_1`, ...
-        """
-        name = binding.source
-        if name in self.types:
-            return [name] if name in self._places else []
-        width = binding.column.num_values or 1
-        pieces[name] = [f"{name}_{i}" for i in range(width)]
-        for part in pieces[name]:
-            if part not in self.types:
-                raise DataError(f"{self.path}: has no column {part!r}")
-        return pieces[name]
 
     def _parse(
         self, group: int, data: bytes, wanted: dict[str, Any]

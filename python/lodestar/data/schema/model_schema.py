@@ -8,16 +8,17 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._typing import Model, StrPath
-from lodestar.data.schema.keras_inputs import ColumnInput, schema_class
+from lodestar.data.schema.keras_inputs import ColumnInput
+from lodestar.data.schema.schema import Schema
 
 # Path in a SavedModel folder. TensorFlow does not touch assets.extra, and it
 # is copied along with the folder.
 FILE_NAME = os.path.join("assets.extra", "schema.yaml")
 
 
-def schema_of(model: Any) -> Any:
+def schema_of(model: Any) -> Schema:
     """Returns the schema of a model; see `Schema.of`."""
-    found = _find(model)
+    found = schema_or_none(model)
     if found is None:
         raise ValueError(
             f"{_described(model)} has no schema. Build a functional model on "
@@ -25,11 +26,6 @@ def schema_of(model: Any) -> Any:
             "model: model.schema = dataset.schema."
         )
     return found
-
-
-def schema_or_none(model: Any) -> Any:
-    """Returns the schema of a model, or None."""
-    return _find(model)
 
 
 def is_model(x: Any) -> TypeGuard[Model]:
@@ -43,7 +39,7 @@ def is_saved_model(path: StrPath) -> bool:
     return bool(tf.io.gfile.exists(pb))
 
 
-def schema_of_saved_model(path: StrPath) -> Any:
+def schema_of_saved_model(path: StrPath) -> Schema:
     """Returns the schema of a SavedModel; raises ValueError without one."""
     file = os.path.join(os.fspath(path), FILE_NAME)
     if not tf.io.gfile.exists(file):
@@ -52,10 +48,10 @@ def schema_of_saved_model(path: StrPath) -> Any:
             f"{FILE_NAME}. Export a model that is built on "
             "`schema.inputs()` with lodestar.export.save."
         )
-    return schema_class().load(file)
+    return Schema.load(file)
 
 
-def write(schema: Any, folder: str) -> None:
+def write(schema: Schema, folder: str) -> None:
     """Writes a schema into a SavedModel folder."""
     path = os.path.join(folder, FILE_NAME)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -63,7 +59,7 @@ def write(schema: Any, folder: str) -> None:
         file.write(schema.yaml())
 
 
-def as_function(schema: Any) -> tf.types.experimental.PolymorphicFunction:
+def as_function(schema: Schema) -> tf.types.experimental.PolymorphicFunction:
     """Returns an exportable function that returns the schema as YAML.
 
     A loaded model keeps its schema even if its folder is replaced.
@@ -72,13 +68,14 @@ def as_function(schema: Any) -> tf.types.experimental.PolymorphicFunction:
     return tf.function(lambda: tf.constant(text), input_signature=[])
 
 
-def _find(model: Any) -> Any:
+def schema_or_none(model: Any) -> Schema | None:
+    """Returns the schema of a model, or None."""
     own = getattr(model, "schema", None)
-    if isinstance(own, schema_class()):
+    if isinstance(own, Schema):
         return own
     if hasattr(model, "schema_yaml"):
-        return schema_class().parse(model.schema_yaml().numpy().decode())
-    found: list[Any] = []
+        return Schema.parse(model.schema_yaml().numpy().decode())
+    found: list[Schema] = []
     for tensor in _inputs(model):
         layer = _private.layer_of(tensor)
         schema = layer.schema if isinstance(layer, ColumnInput) else None

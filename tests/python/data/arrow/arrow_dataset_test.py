@@ -12,7 +12,7 @@ import lodestar
 from lodestar._errors import describe_error
 from lodestar.data import Column, SkippedRecords, open_dataset
 
-SUFFIXES = ["parquet", "arrow", "arrows", "csv", "jsonl"]
+SUFFIXES = ["parquet", "arrow", "arrows", "csv", "jsonl", "tfrecord"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -247,6 +247,7 @@ def test_text(arrow_type):
 
 def test_text_that_is_not_a_number():
     texts = ["a", "1_000", "1.5", "9" * 5000, str(2**64), str(-(2**63) - 1)]
+    texts += ["1" + "0" * 20, "1e3", "1 2", "--1", ".", "0x", "ff", "\u0661"]
     array = pa.array([*texts, "7"])
     found = read(array, IDS)
     assert found.pop() == 7

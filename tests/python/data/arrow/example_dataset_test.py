@@ -2,7 +2,6 @@
 
 import gzip
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from example_cases import open_examples, records
@@ -19,8 +18,6 @@ from lodestar.data import (
 from lodestar.data.arrow import example_source
 from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.files.find_format import one_format
-from lodestar.paddle.multislot_dataset import MultiSlotDataset
-from lodestar.paddle.multislot_writer import MultiSlotWriter
 
 SPEC = Schema(
     [
@@ -38,8 +35,8 @@ SPEC = Schema(
 ROWS = 50
 
 
-def write(path, rows=ROWS, writer=ExampleWriter):
-    with writer(path, SPEC) as out:
+def write(path, rows=ROWS):
+    with ExampleWriter(path, SPEC) as out:
         for i in range(rows):
             ids = [2**64 - 1 - i, i][: i % 3]
             out.write(
@@ -58,44 +55,15 @@ def write(path, rows=ROWS, writer=ExampleWriter):
     return path
 
 
-def flat(dataset):
-    return [tf.nest.flatten(x, expand_composites=True) for x in dataset]
-
-
 def order(dataset):
     return [i for x, _ in dataset for i in x["n"].numpy().ravel().tolist()]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"drop_remainder": True},
-        {"sparse": "lod"},
-        {"sparse": "csr"},
-        {"as_columns": True},
-        {"repeat": 2, "prefetch": 0},
-    ],
-)
-def test_elements_are_those_of_multislot_text(tmp_path, options):
-    files, text = [], []
-    for name, rows in (("a", 9), ("b.gz", 4)):
-        files.append(write(tmp_path / f"tfrecord-{name}", rows))
-        text.append(write(tmp_path / f"text-{name}", rows, MultiSlotWriter))
-    found = open_examples(files, SPEC, 4, **options)
-    wanted = MultiSlotDataset(text, SPEC, 4, **options)
-    assert found.element_spec == wanted.element_spec
-    for got, want in zip(flat(found), flat(wanted), strict=True):
-        for a, b in zip(got, want, strict=True):
-            assert a.dtype == b.dtype
-            np.testing.assert_array_equal(a, b)
-
-
 def test_the_writer_s_file_is_tensorflow_s(tmp_path):
-    path = write(tmp_path / "a.tfrecord.gz", 5000)
+    path = write(tmp_path / "a.tfrecord.gz", 4200)
     found = tf.data.TFRecordDataset(str(path), compression_type="GZIP")
     examples = [tf.train.Example.FromString(r.numpy()) for r in found]
-    assert len(examples) == 5000
+    assert len(examples) == 4200
     features = examples[5].features.feature
     assert features["C"].int64_list.value == [-6, 5]
     assert features["x"].float_list.value == [1.25, -5.0]
@@ -153,20 +121,6 @@ def test_bad_records_before_string_features_are_known(tmp_path):
     assert skipped.count == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"drop_remainder": True}])
-@pytest.mark.parametrize(
-    "order", [{}, {"shuffle": 9}, {"shuffle_files": True}, {"repeat": 2}]
-)
-def test_the_number_of_batches_is_known(tmp_path, options, order):
-    files = [write(tmp_path / f"{i}.tfrecord", 7 + i) for i in range(2)]
-    files.append(records(tmp_path / "empty.tfrecord"))
-    dataset = open_examples(files, SPEC, 4, **options, **order)
-    assert len(dataset) == len(list(dataset))
-    for shard in (2, 0), (2, 1), (5, 3):
-        part = open_examples(files, SPEC, 2, shard=shard, **options, **order)
-        assert len(part) == len(list(part))
-
-
 def test_numbers_of_batches_of_other_files(tmp_path):
     path = write(tmp_path / "a.tfrecord", 5)
     unknown = tf.data.UNKNOWN_CARDINALITY
@@ -186,28 +140,12 @@ def test_numbers_of_batches_of_other_files(tmp_path):
             known(tmp_path / "damaged")
 
 
-def test_orders(tmp_path):
-    files = [write(tmp_path / f"{i}.tfrecord") for i in range(2)]
-    assert order(open_examples(files, SPEC, 8)) == 2 * list(range(ROWS))
-    for options in (
-        {"shuffle": 20, "seed": 1},
-        {"deterministic": False},
-    ):
-        found = order(open_examples(files, SPEC, 8, **options))
-        assert sorted(found) == sorted(2 * list(range(ROWS)))
-    parts = [
-        order(open_examples(files[0], SPEC, 8, shard=(3, i))) for i in range(3)
-    ]
-    assert parts == [
-        list(range(i * ROWS // 3, (i + 1) * ROWS // 3)) for i in range(3)
-    ]
-
-
-@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
-@pytest.mark.parametrize("shuffle", [0, 20])
+@pytest.mark.parametrize(
+    ("name", "shuffle"), [("a.tfrecord", 20), ("a.tfrecord.gz", 0)]
+)
 def test_a_saved_iterator_resumes(tmp_path, monkeypatch, name, shuffle):
     monkeypatch.setattr(example_source, "_BLOCK_BYTES", 1)
-    rows = 8000  # several blocks
+    rows = 4000  # several blocks
     path = write(tmp_path / name, rows)
 
     def opened():
@@ -223,13 +161,6 @@ def test_a_saved_iterator_resumes(tmp_path, monkeypatch, name, shuffle):
     assert order(again) == rest
     assert sorted(first + rest) == list(range(rows))
     assert (first + rest != list(range(rows))) == bool(shuffle)
-
-
-def test_a_split_holds_rows_out(tmp_path):
-    path = write(tmp_path / "a.tfrecord")
-    train, test = map(order, open_examples(path, SPEC, 8, split=0.2))
-    assert len(test) == 10
-    assert sorted(train + test) == list(range(ROWS))
 
 
 GOOD = {"y": 1, "f": [0.5, 1.0], "c": [1], "w": [0.5], "d": 3}
@@ -338,13 +269,13 @@ def test_the_format_is_found(tmp_path):
 
 
 def test_inside_a_function(tmp_path):
-    path = str(write(tmp_path / "a.tfrecord"))
+    path = str(write(tmp_path / "a.tfrecord", 20))
 
-    @tf.function
+    @tf.function(autograph=False)
     def total():
-        result = tf.constant(0, tf.int64)
-        for features, _ in open_examples(path, SPEC, 8):
-            result += tf.reduce_sum(features["n"])
-        return result
+        return open_examples(path, SPEC, 8).reduce(
+            tf.constant(0, tf.int64),
+            lambda result, batch: result + tf.reduce_sum(batch[0]["n"]),
+        )
 
-    assert total().numpy() == sum(range(ROWS))
+    assert total().numpy() == sum(range(20))

@@ -138,6 +138,12 @@ VALUES = {
     "numbers": [[0.5, float("nan")], None, [], [1.0]],
     "whole": ["7", "-8.0", "0x10", None],
     "pair": [[1, 2], None, [3, 4], [5, 6]],
+    "split": ["1;2.5", "NA", None, "NA;4"],
+    "json": ["[1, 2]", None, "[]", "[3]"],
+    "hex": ["ff", "0x1A", None, " 0 "],
+    "day": [2.0, 0.0, 1.0, 2.0],
+    "label": [" >50K.", "<=50K", ">50K", "<=50K"],
+    "number label": [0.5, 1.0, 1.0, 0.5],
 }
 SCHEMA = Schema(
     [
@@ -150,6 +156,12 @@ SCHEMA = Schema(
         Column.sparse("numbers", dtype="float"),
         Column.sparse("whole"),
         Column.dense("pair", (2,), fill_value=9),
+        Column.dense("split", (2,), separator=";", fill_value=-1),
+        Column.sparse("json", separator="json"),
+        Column.sparse("hex", encoding="hex"),
+        Column.one_hot("day", 3),
+        Column.label("label", positive=(">50K", ">50K."), negative="<=50K"),
+        Column.label("number label", positive="0.5", negative="1"),
     ]
 )
 

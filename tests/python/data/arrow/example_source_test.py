@@ -3,7 +3,6 @@
 Equal values are equal ids, however a tf.Example stores them.
 """
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from example_cases import open_examples, records
@@ -56,169 +55,6 @@ def test_integers_are_the_same_ids(tmp_path, values):
 
 
 @pytest.mark.parametrize(
-    "text, wanted",
-    [
-        ("0", 0),
-        ("-0", 0),
-        ("000", 0),
-        ("9999999999", 9999999999),
-        ("10000000000", 10**10),
-        (str(2**63 - 1), 2**63 - 1),
-        (str(2**63), -(2**63)),
-        (str(-(2**63)), -(2**63)),
-        (str(2**64 - 1), -1),
-        ("0000" + str(2**64 - 1), -1),
-        ("true", 1),
-        ("False", 0),
-        (" 0xFF ", 255),
-        ("0xffffffffffffffff", -1),
-    ],
-)
-def test_decimal_text(tmp_path, text, wanted):
-    assert read(tmp_path, Column.sparse("c"), text, "1") == [[wanted], [1]]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        str(2**64),
-        str(-(2**63) - 1),
-        "1" + "0" * 20,
-        "1.5",
-        "1e3",
-        "x",
-        "1 2",
-        "1_000",
-        "--1",
-        ".",
-        "0x",
-        "ff",
-        "\u0661",
-        b"\xff",
-    ],
-)
-def test_other_text_is_not_an_integer(tmp_path, text):
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=r"a\.tfrecord: record 1: column 'c': found .*, expected an integer",
-    ):
-        read(tmp_path, Column.sparse("c"), [], ["5", text], "6")
-
-
-def test_random_integers(tmp_path):
-    rng = np.random.default_rng(1)
-    numbers = rng.integers(-(2**63), 2**63, 500, np.int64)
-    numbers >>= rng.integers(0, 63, 500)
-    texts = [str(n) for n in numbers]
-    assert read(tmp_path, Column.sparse("c"), texts) == [numbers.tolist()]
-    unsigned = [str(n) for n in numbers.view(np.uint64)]
-    assert read(tmp_path, Column.sparse("c"), unsigned) == [numbers.tolist()]
-    hexes = [f"{n:x}" for n in numbers.view(np.uint64)]
-    column = Column.sparse("c", encoding="hex")
-    assert read(tmp_path, column, hexes) == [numbers.tolist()]
-
-
-@pytest.mark.parametrize("number", [0.5, 2.0**24 + 2, float("inf"), 1e30])
-def test_other_floats_are_not_integers(tmp_path, number):
-    for encoding in "int", "hash":
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="expected a.* integer"
-        ):
-            read(tmp_path, Column.sparse("c", encoding=encoding), 1.0, number)
-
-
-def test_hexadecimal_text(tmp_path):
-    column = Column.sparse("c", encoding="hex")
-    texts = ["ff", "0x1A", " 0 ", "ffffffffffffffff", "0000000000000000007b"]
-    assert read(tmp_path, column, *texts) == [[255], [26], [0], [-1], [123]]
-    assert read(tmp_path, column, 255) == [[255]]
-    for text in "10000000000000000", "xyz", "0x":
-        with pytest.raises(tf.errors.InvalidArgumentError, match="a hexadecim"):
-            read(tmp_path, column, text)
-
-
-def test_strings_are_hashed(tmp_path):
-    column = Column.sparse(
-        "c", encoding="hash", hash_as="other", strings_only=True
-    )
-    found = read(tmp_path, column, ["Oslo", " NA", " 007\t"], None, "Łódź")
-    assert found == [
-        hashed(["Oslo", "007"], "other"),
-        [],
-        hashed(["Łódź"], "other"),
-    ]
-    found = read(tmp_path, column, ["NA", "-"], na_values=["-"])
-    assert found == [hashed(["NA"], "other")]
-    assert read(tmp_path, column, ["NA", ""], na_values=[]) == [
-        hashed(["NA", ""], "other")
-    ]
-
-
-def test_separated_strings(tmp_path):
-    column = Column.sparse("c", separator="||")
-    found = read(tmp_path, column, " 1|| 2||", " NA ", ["3", "4||NA||5"], None)
-    assert found == [[1, 2], [], [3, 4, 5], []]
-    column = Column.sparse("c", separator=",", encoding="hash")
-    assert read(tmp_path, column, "a,b", "a") == [
-        hashed(["a", "b"]),
-        hashed(["a"]),
-    ]
-    column = Column.dense("c", [2], separator=";", fill_value=-1)
-    found = read(tmp_path, column, "1;2.5", "NA", "NA;4")
-    assert found == [[1, 2.5], [-1, -1], [-1, 4]]
-    # Lists of numbers need no separator.
-    assert read(tmp_path, column, [1.0, 2.5]) == [[1, 2.5]]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [[1.0, 2.0], None],
-        [[1, 2], None],
-        [["1", " 2.0"], None],
-        [["1e0", "2"], []],
-        [[1.0, 2.0], ["NA", "NULL"]][:1] + [None],
-    ],
-)
-@pytest.mark.parametrize("missing", [None, -1.5])
-def test_dense_floats(tmp_path, values, missing):
-    column = Column.dense("c", [2], fill_value=missing)
-    fill = missing or 0.0
-    assert read(tmp_path, column, *values) == [[1, 2], [fill, fill]]
-
-
-def test_dense_integers(tmp_path):
-    column = Column.dense("c", [1], dtype="uint64", fill_value=2**62)
-    for values in [7, None], ["7", "NA"], [7.0, NAN], [7.0, None]:
-        assert read(tmp_path, column, *values) == [[7], [2**62]]
-
-
-def test_a_nan_of_a_dense_column_is_missing(tmp_path):
-    for values in [NAN, 1.0], ["nan", "1"]:
-        column = Column.dense("c", fill_value=-1)
-        assert read(tmp_path, column, *values) == [[-1], [1]]
-    found = read(tmp_path, Column.sparse("c", dtype="float"), [1.0, NAN])
-    assert np.isnan(found[0][1])
-
-
-def test_labels(tmp_path):
-    for values in [1, 0], [1.0, 0.0], ["1", "0"], ["true", "FALSE"]:
-        assert read(tmp_path, Column.label("c"), *values) == [[1], [0]]
-        column = Column.label("c", dtype="float")
-        assert read(tmp_path, column, *values) == [[1.0], [0.0]]
-    column = Column.label("c", positive=(">50K", ">50K."), negative="<=50K")
-    assert read(tmp_path, column, " >50K.", "<=50K", ">50K") == [[1], [0], [1]]
-    column = Column.label("c", positive="2", negative="1", dtype="float")
-    for values in [2, 1], [2.0, 1.0], ["2", "1"]:
-        assert read(tmp_path, column, *values) == [[1.0], [0.0]]
-    column = Column.label("c", positive="0.5", negative="1")
-    assert read(tmp_path, column, 0.5, 1.0) == [[1], [0]]
-    column = Column.one_hot("c", 3)
-    for values in [2, 0], [2.0, 0.0], ["2", "0"]:
-        assert read(tmp_path, column, *values) == [2, 0]
-
-
-@pytest.mark.parametrize(
     "column",
     [
         Column.label("c"),
@@ -230,11 +66,8 @@ def test_labels(tmp_path):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("good", [1, 1.0, "1"])
-@pytest.mark.parametrize("bad", [None, "NA"])
+@pytest.mark.parametrize(("good", "bad"), [(1.0, None), (1, []), ("1", "NA")])
 def test_a_missing_value_is_an_error(tmp_path, column, good, bad):
-    if bad == "NA" and not isinstance(good, str):
-        bad = []
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"d: record 1\b.*c"
     ):
@@ -250,19 +83,6 @@ def test_a_missing_value_is_an_error(tmp_path, column, good, bad):
             "found 1 values, expected 2",
         ),
         (Column.dense("c", [2]), [1, [1, 2]], "found 1 values, expected 2"),
-        (
-            Column.dense("c"),
-            ["1", "x"],
-            "1: column 'c': found 'x', expected a float32",
-        ),
-        (Column.dense("c"), ["1e39"], "found '1e39', expected a float32"),
-        (Column.label("c"), ["2"], "found 2, expected 0 or 1"),
-        (Column.label("c"), ["yes"], "found 'yes', expected 0 or 1"),
-        (
-            Column.one_hot("c", 3),
-            [0.0, 3.0],
-            "found 3, expected an integer in .0, 2.",
-        ),
         (Column.one_hot("c", 3), [["1", "2"]], "found 2 values, expected 1"),
         (
             Column.sparse("c"),
@@ -292,13 +112,6 @@ def test_datasets_of_strings(tmp_path):
         f"{path}: record 1: column 'c': found 'x', expected an integer of 64 "
         "bits"
     ]
-
-
-def test_json(tmp_path):
-    json = Column.sparse("c", separator="json")
-    found = read(tmp_path, json, "[1, 2]", ["[3]", "[4]", "NA"], None)
-    assert found == [[1, 2], [3, 4], []]
-    assert read(tmp_path, json, [1, 2]) == [[1, 2]]
 
 
 def test_strings_mean_the_same_beside_lists(tmp_path):

@@ -87,9 +87,14 @@ each_parser = pytest.mark.parametrize("parser", PARSERS)
 
 
 @each_parser
-@pytest.mark.parametrize("name", ["in.jsonl", "in.jsonl.gz"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("size", [1, 500, 1 << 20])
+@pytest.mark.parametrize(
+    ("name", "end", "size"),
+    [
+        ("in.jsonl", "\n", 1),
+        ("in.jsonl.gz", "\r\n", 500),
+        ("in.jsonl", "\r\n", 1 << 20),
+    ],
+)
 def test_rows_are_those_of_a_table(
     opened, monkeypatch, parser, name, end, size
 ):
@@ -281,7 +286,7 @@ def test_a_row_does_not_depend_on_others(opened, monkeypatch, rng, column):
             again, bad_again = rows_of(source, column)
         np.testing.assert_equal(again, found)
         assert len(bad) == len(bad_again)
-    samples = [[first, odd] for first in PLAIN for odd in ODD]
+    samples = [[rng.choice(PLAIN), odd] for odd in ODD]
     samples += [rng.choice(ODD, 30).tolist() for _ in range(10)]
     for values in samples:
         source = opened(f'{{"x": 1, "a": {value}}}' for value in values)

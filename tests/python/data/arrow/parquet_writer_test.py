@@ -128,17 +128,6 @@ def test_a_flipped_bit_is_noticed(tmp_path, rng):
         list(open_dataset(path, spec, 8))
 
 
-def test_samples_one_by_one(tmp_path):
-    path = tmp_path / "a.parquet"
-    spec = Schema([Column.label("y"), Column.sparse("C")])
-    with ParquetWriter(path, spec) as writer:
-        writer.write({"y": 1, "C": [2**64 - 1, 5]})
-        writer.write({"y": 0})
-    table = pq.read_table(path)
-    assert table.column("C").to_pylist() == [[-1, 5], []]
-    assert table.column("y").to_pylist() == [1.0, 0.0]
-
-
 def test_a_directory_gets_one_file_after_another(tmp_path):
     spec = Schema([Column.sparse("C")])
     for i in range(3):

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from example_cases import records
 
 from lodestar.data import Column, Schema
 
@@ -61,6 +62,8 @@ def write(path, data, row_group_size=None, **options):
     elif path.suffix == ".jsonl":
         rows = (json.dumps(row, ensure_ascii=False) for row in data.to_pylist())
         path.write_text("".join(f"{row}\n" for row in rows))
+    elif path.suffix == ".tfrecord":
+        records(path, *data.to_pylist())
     else:
         assert path.suffix == ".csv"
         _write_csv(path, data)

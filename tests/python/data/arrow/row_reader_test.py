@@ -21,7 +21,7 @@ BOUNDS = [0, 7, 7, 30, 50]
 one_kind = pytest.mark.parametrize("files", ["parquet"], indirect=True)
 
 
-@pytest.fixture(params=["parquet", "arrow", "csv", "jsonl"])
+@pytest.fixture(params=["parquet", "arrow", "csv", "jsonl", "tfrecord"])
 def files(request, tmp_path, monkeypatch):
     """Four files of unequal size: one without rows, some with several row groups."""
     set_block_bytes(monkeypatch, 200)
@@ -32,7 +32,8 @@ def files(request, tmp_path, monkeypatch):
             row_group_size=6,
         )
         for i, (begin, end) in enumerate(zip(BOUNDS, BOUNDS[1:]))
-        if begin < end or request.param != "jsonl"  # no rows, no file
+        # No rows, no file.
+        if begin < end or request.param not in ("jsonl", "tfrecord")
     ]
 
 
@@ -50,10 +51,6 @@ def test_batches_straddle_row_groups_and_files(files, batch_size, ahead):
     assert sum(batches, []) == list(range(50))
     assert {len(batch) for batch in batches[:-1]} <= {batch_size}
     assert dataset.cardinality().numpy() == len(batches)
-
-
-def test_batches_of_a_table(groups):
-    assert sum(read(open_dataset(groups, SPEC, 8)), []) == list(range(50))
 
 
 @one_kind
@@ -155,6 +152,7 @@ def test_shuffled_files_keep_their_rows_together(files):
     assert len(orders) > 1
 
 
+@one_kind
 @pytest.mark.parametrize(("num", "window"), [(3, 0), (9, 10)])
 def test_shards_share_the_rows(files, num, window):
     found = []
@@ -169,15 +167,6 @@ def test_shards_share_the_rows(files, num, window):
     assert sorted(found) == list(range(50))
 
 
-def test_shards_of_a_table(groups):
-    parts = [
-        sum(read(open_dataset(groups, SPEC, 4, shard=(3, i))), [])
-        for i in range(3)
-    ]
-    assert sum(parts, []) == list(range(50))
-    assert [len(part) for part in parts] == [16, 17, 17]
-
-
 OPTIONS = [
     {},
     {"shuffle": 11, "seed": 5, "repeat": 2},
@@ -188,8 +177,14 @@ OPTIONS = [
 
 
 @one_kind
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("taken", [0, 3, 7])
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        *((options, 3) for options in OPTIONS),
+        *((OPTIONS[1], n) for n in (0, 7)),
+    ],
+    ids=str,
+)
 def test_a_saved_iterator_resumes_at_the_next_row(
     tmp_path, files, taken, options
 ):
@@ -213,7 +208,13 @@ def check_resume(tmp_path, files, taken, options):
     assert read(again) == rest
 
 
-def test_a_saved_iterator_of_a_table_resumes(tmp_path, groups):
+def test_a_table_in_shards_and_resumed(tmp_path, groups):
+    parts = [
+        sum(read(open_dataset(groups, SPEC, 4, shard=(3, i))), [])
+        for i in range(3)
+    ]
+    assert sum(parts, []) == list(range(50))
+    assert [len(part) for part in parts] == [16, 17, 17]
     check_resume(tmp_path, groups, 3, {"shuffle": 7, "seed": 1})
 
 
@@ -250,8 +251,9 @@ def test_another_process_resumes_at_the_next_row(tmp_path, files):
 NESTED = [[[i, i + 1], [], [7] * (i % 3)][: i % 4] for i in range(40)]
 
 
-@pytest.mark.parametrize("sparse", ["ragged", "lod"])
-@pytest.mark.parametrize("options", OPTIONS[:2], ids=str)
+@pytest.mark.parametrize(
+    ("sparse", "options"), [("ragged", OPTIONS[0]), ("lod", OPTIONS[1])]
+)
 def test_lists_of_lists_are_complete(tmp_path, monkeypatch, sparse, options):
     monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 9)
     data = pa.table({"n": range(40), "x": NESTED})
@@ -287,6 +289,7 @@ def test_lists_of_lists_are_complete(tmp_path, monkeypatch, sparse, options):
     assert rows(again) == rest and len(rest) == 40 * epochs - 7
 
 
+@one_kind
 def test_iterators_do_not_disturb_one_another(files):
     dataset = open_dataset(files, SPEC, 3, num_parallel_files=1)
     iterators = [iter(dataset) for _ in range(6)]

@@ -222,13 +222,6 @@ def test_rows_without_the_value_to_split_by():
         split_sources_by([source], "x", 0.5, 0, None)
 
 
-def test_small_groups_are_split_together(monkeypatch):
-    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 1)
-    source = TableSource("t", pa.table({"n": range(40)}))
-    rest, part = split(source, 0.25)
-    assert len(part) == 10 and sorted(rest + part) == list(range(40))
-
-
 def test_a_split_names_rows_of_the_source(many):
     for (part,) in split_sources([many], 0.3, 0):
         numbers = sum(rows_of(part, Column.sparse("n"))[0], [])

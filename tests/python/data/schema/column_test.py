@@ -68,143 +68,119 @@ def test_a_missing_value_is_an_error():
     assert Column.one_hot("h", 7, fill_value="error") == Column.one_hot("h", 7)
 
 
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: Column("", "sparse"), "must be a non-empty string, got ''"),
-        (lambda: Column(7, "sparse"), "must be a non-empty string, got 7"),
-        (lambda: Column("a", "scalar"), "`kind` must be one .*, got 'scalar'"),
-        (lambda: Column("a", "sparse", shape=(2,)), "only a dense column has"),
+@pytest.mark.parametrize("name", ["", 7])
+def test_a_name_is_a_string(name):
+    with pytest.raises(ValueError, match=f"a non-empty string, got {name!r}"):
+        Column(name, "sparse")
+
+
+IDS_ONLY = "only a sparse id column has the encoding 'hash'"
+BAD = [
+    (Column, {"kind": "scalar"}, "`kind` must be one .*, got 'scalar'"),
+    (Column.sparse, {"shape": (2,)}, "only a dense column has"),
+    (
+        Column.dense,
+        {"shape": 2},
+        "`shape` must be a list of positive integers, .*, got 2",
+    ),
+    (Column.dense, {"size": 2}, "only a one-hot column has"),
+    (Column.label, {"wide": True}, "can be `wide`"),
+    (
+        Column,
+        {"kind": "one_hot", "dtype": "float", "size": 2},
+        "a one_hot column has the dtype 'uint64'",
+    ),
+    (Column.sparse, {"used": 1}, "`used` must be True or False"),
+    (
+        Column.dense,
+        {"weights_of": "b"},
+        "'a': only a sparse float column holds the weights of another, 'b'",
+    ),
+    (
+        Column.sparse,
+        {"encoding": "md5"},
+        "`encoding` must be one of .*, got 'md5",
+    ),
+    (Column.label, {"encoding": "hash"}, IDS_ONLY),
+    (Column.dense, {"encoding": "hash"}, IDS_ONLY),
+    (Column.one_hot, {"size": 2, "encoding": "hash"}, IDS_ONLY),
+    (Column.sparse, {"dtype": "float", "encoding": "hash"}, IDS_ONLY),
+    (Column.sparse, {"hash_as": "b"}, "`hash_as` needs the encoding 'hash'"),
+    (
+        Column.sparse,
+        {"encoding": "hash", "hash_as": ""},
+        "`hash_as` must be a non-empty string or None, got ''",
+    ),
+    (Column.sparse, {"fill_value": 0}, "must be 'error' or None, got 0"),
+    (Column.label, {"fill_value": 0}, "must be 'error' or None, got 0"),
+    *(
         (
-            lambda: Column.dense("a", 2),
-            "`shape` must be a list of positive integers, .*, got 2",
-        ),
-        (lambda: Column("a", "dense", size=2), "only a one-hot column has"),
-        (lambda: Column("a", "label", wide=True), "can be `wide`"),
+            Column.dense,
+            {"fill_value": value},
+            f"`fill_value` must be a float32, 'error' or None, got {text}",
+        )
+        for value, text in (("zero", "'zero'"), (True, "True"), (1e39, "1e.39"))
+    ),
+    *(
         (
-            lambda: Column("a", "one_hot", dtype="float", size=2),
-            "a one_hot column has the dtype 'uint64'",
-        ),
-        (lambda: Column.sparse("a", used=1), "`used` must be True or False"),
-        (
-            lambda: Column("a", "dense", weights_of="b"),
-            "'a': only a sparse float column holds the weights of another, 'b'",
-        ),
-        (
-            lambda: Column.sparse("a", encoding="md5"),
-            "`encoding` must be one of .*, got 'md5'",
-        ),
-        *(
-            (make, "only a sparse id column has the encoding 'hash'")
-            for make in (
-                lambda: Column.label("a", encoding="hash"),
-                lambda: Column.dense("a", encoding="hash"),
-                lambda: Column.one_hot("a", 2, encoding="hash"),
-                lambda: Column.sparse("a", dtype="float", encoding="hash"),
-            )
-        ),
-        (
-            lambda: Column.sparse("a", hash_as="b"),
-            "`hash_as` needs the encoding 'hash'",
-        ),
-        (
-            lambda: Column.sparse("a", encoding="hash", hash_as=""),
-            "`hash_as` must be a non-empty string or None, got ''",
-        ),
-        (
-            lambda: Column.sparse("a", fill_value=0),
-            "`fill_value` must be 'error' or None, got 0",
-        ),
-        (
-            lambda: Column.label("a", fill_value=0),
-            "`fill_value` must be 'error' or None, got 0",
-        ),
-        (
-            lambda: Column.dense("a", fill_value="zero"),
-            "`fill_value` must be a float32, 'error' or None, got 'zero'",
-        ),
-        (
-            lambda: Column.dense("a", fill_value=True),
-            "`fill_value` must be a float32, 'error' or None, got True",
-        ),
-        (
-            lambda: Column.dense("a", dtype="uint64", fill_value=0.5),
-            "`fill_value` must be an int64, 'error' or None, got 0.5",
-        ),
-        (
-            lambda: Column.dense("a", dtype="uint64", fill_value=2**63),
-            "`fill_value` must be an int64, 'error' or None, got 9223372036854775",
-        ),
-        (
-            lambda: Column.dense("a", fill_value=1e39),
-            r"`fill_value` must be a float32, 'error' or None, got 1e\+39",
-        ),
-        (
-            lambda: Column.sparse("a", separator=""),
-            "`separator` must be a non-empty string or None, got ''",
-        ),
-        (
-            lambda: Column.label("a", separator="|"),
-            "only a dense or sparse column has a `separator`",
-        ),
-        (
-            lambda: Column.sparse("a", unit="h"),
-            "`unit` must be one of .*, got 'h'",
-        ),
-        (
-            lambda: Column.one_hot("a", 2, unit="s"),
-            "only a dense or sparse column has a `unit`",
-        ),
-        (
-            lambda: Column.sparse("a", positive="yes"),
-            "only a label can have `positive`",
-        ),
-        (
-            lambda: Column.label("a", positive=1),
-            "`positive` must be a non-empty string or a list of them, got 1",
-        ),
-        (
-            lambda: Column.label("a", positive="yes"),
-            "`positive` and `negative` need each other",
-        ),
-        (
-            lambda: Column.label("a", positive="1", negative=["0", "1"]),
-            "'1' is both `positive` and `negative`",
-        ),
-        (
-            lambda: Column.label("a", optional=True, dtype="uint64"),
-            "an `optional` label has the dtype 'float', got 'uint64'",
-        ),
-        (
-            lambda: Column.dense("a", optional=True),
-            "only a label can have `optional`",
-        ),
-        (
-            lambda: Column.sparse("a", rounded=True),
-            "only a float column or a label can be `rounded`",
-        ),
-        (
-            lambda: Column.sparse("a", strings_only=True),
-            "`strings_only` needs the encoding 'hash'",
-        ),
-        (
-            lambda: Column.dense("a", rounded=1),
-            "`rounded` must be True or False, got 1",
-        ),
-        (
-            lambda: Column("w", "sample_weight"),
-            "a sample_weight column has the dtype 'float', got 'uint64'",
-        ),
-        (
-            lambda: Column.sparse("a", depth=3),
-            "`depth` must be 1, or 2 for a sparse column, got 3",
-        ),
-        (
-            lambda: Column.dense("a", depth=2),
-            "`depth` must be 1, or 2 for a sparse column, got 2",
-        ),
-    ],
-)
-def test_bad_columns_are_refused(make, message):
+            Column.dense,
+            {"dtype": "uint64", "fill_value": value},
+            f"`fill_value` must be an int64, 'error' or None, got {value}",
+        )
+        for value in (0.5, 2**63)
+    ),
+    (
+        Column.sparse,
+        {"separator": ""},
+        "`separator` must be a non-empty string or None, got ''",
+    ),
+    (
+        Column.label,
+        {"separator": "|"},
+        "only a dense or sparse column has a `sep",
+    ),
+    (Column.sparse, {"unit": "h"}, "`unit` must be one of .*, got 'h'"),
+    (
+        Column.one_hot,
+        {"size": 2, "unit": "s"},
+        "only a dense or sparse column has a `unit`",
+    ),
+    (Column.sparse, {"positive": "yes"}, "only a label can have `positive`"),
+    (
+        Column.label,
+        {"positive": 1},
+        "`positive` must be a non-empty string or a list of them, got 1",
+    ),
+    (Column.label, {"positive": "yes"}, "`positive` and `negative` need each"),
+    (
+        Column.label,
+        {"positive": "1", "negative": ["0", "1"]},
+        "'1' is both `positive` and `negative`",
+    ),
+    (
+        Column.label,
+        {"optional": True, "dtype": "uint64"},
+        "an `optional` label has the dtype 'float', got 'uint64'",
+    ),
+    (Column.dense, {"optional": True}, "only a label can have `optional`"),
+    (Column.sparse, {"rounded": True}, "only a float column or a label can be"),
+    (
+        Column.sparse,
+        {"strings_only": True},
+        "`strings_only` needs the encoding",
+    ),
+    (Column.dense, {"rounded": 1}, "`rounded` must be True or False, got 1"),
+    (
+        Column,
+        {"kind": "sample_weight"},
+        "a sample_weight column has the dtype 'float', got 'uint64'",
+    ),
+    (Column.sparse, {"depth": 3}, "must be 1, or 2 for a sparse column, got 3"),
+    (Column.dense, {"depth": 2}, "must be 1, or 2 for a sparse column, got 2"),
+]
+
+
+@pytest.mark.parametrize("make, options, message", BAD)
+def test_bad_columns_are_refused(make, options, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        make("a", **options)

@@ -57,34 +57,24 @@ def test_bad_weights_are_refused(weights, message):
         schema.with_weights(weights)
 
 
+A = Column.sparse("a")
+WEIGHTS = Column.sparse("w", dtype="float", weights_of="b")
+
+
 @pytest.mark.parametrize(
-    "make, message",
+    "columns, options, message",
     [
-        (
-            lambda: Schema(
-                [
-                    Column.sparse("a"),
-                    Column.sparse("w", dtype="float", weights_of="b"),
-                ]
-            ),
-            "'w' holds the weights of 'b', which is not a declared column",
-        ),
-        (lambda: Schema([]), "at least one column"),
-        (lambda: Schema([Column.sparse("a", used=False)]), "one used column"),
-        (lambda: Schema([Column.sparse("a")] * 2), "'a' is declared twice"),
-        (
-            lambda: Schema([Column.sparse("a")], na_values="NA"),
-            "`na_values` must be a list of strings",
-        ),
-        (
-            lambda: Schema([Column.sparse("a")], na_values=[0]),
-            "`na_values` must be a list of strings",
-        ),
+        ([A, WEIGHTS], {}, "weights of 'b', which is not a declared column"),
+        ([], {}, "at least one column"),
+        ([Column.sparse("a", used=False)], {}, "one used column"),
+        ([A, A], {}, "'a' is declared twice"),
+        ([A], {"na_values": "NA"}, "`na_values` must be a list of strings"),
+        ([A], {"na_values": [0]}, "`na_values` must be a list of strings"),
     ],
 )
-def test_bad_schemas_are_refused(make, message):
+def test_bad_schemas_are_refused(columns, options, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        Schema(columns, **options)
 
 
 def test_a_schema_takes_columns_only():
