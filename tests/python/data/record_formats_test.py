@@ -76,7 +76,6 @@ FORMATS = {
     ),
     "raw": Format(RawWriter, RawDataset),
 }
-RAM = "ram://record_formats_test"
 
 
 @pytest.fixture(params=FORMATS)
@@ -144,12 +143,13 @@ def test_compressed_files_and_other_schemes(form, tmp_path):
     data = (tmp_path / "plain").read_bytes()
     packed = tmp_path / "packed.gz"
     packed.write_bytes(gzip.compress(data))
-    tf.io.gfile.makedirs(RAM)
-    with tf.io.gfile.GFile(f"{RAM}/file", "wb") as file:
+    ram = f"ram:/{tmp_path}"
+    tf.io.gfile.makedirs(ram)
+    with tf.io.gfile.GFile(f"{ram}/file", "wb") as file:
         file.write(data)
-    assert form.numbers([packed, f"{RAM}/file"], 16) == 2 * list(range(20))
-    form.write(f"{RAM}/written.gz", range(20))
-    with tf.io.gfile.GFile(f"{RAM}/written.gz", "rb") as file:
+    assert form.numbers([packed, f"{ram}/file"], 16) == 2 * list(range(20))
+    form.write(f"{ram}/written.gz", range(20))
+    with tf.io.gfile.GFile(f"{ram}/written.gz", "rb") as file:
         assert gzip.decompress(file.read()) == data
 
 
