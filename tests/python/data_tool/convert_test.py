@@ -94,6 +94,7 @@ def test_many_columns_take_time_in_proportion(tmp_path):
 BAD = [
     (b"", "y", "in.csv: the file is empty"),
     (b"y,a\n", "y", "in.csv: has no rows, which would"),
+    (b"y,a\n1,\xff\n", "y", "in.csv: line 2: found the byte 0xff, which is no"),
     (b"y,a\n1,2.5\n0\n", "y", "in.csv: line 3: found 1 fields, expected 2"),
     (b"y,a\n1,2.5\n,3\n", "y", "line 3: column 'y': found a missing value"),
     (b"y,a\n1,2.5\nyes,3\n", "y", "found text .*'yes'.*, expected numbers"),

@@ -8,15 +8,19 @@ from typing import Any
 import keras
 
 from lodestar.data.schema.column import Column
-from lodestar.data.schema.schema import Schema
 
 _KINDS = ("sparse", "dense", "one_hot")
+
+
+def schema_class() -> Any:
+    """Returns the Schema class, whose module imports this one."""
+    return keras.saving.get_registered_object("lodestar>Schema")
 
 
 class _Carried:
     """A schema shared by several inputs."""
 
-    def __init__(self, schema: Schema, packed: str | None = None):
+    def __init__(self, schema: Any, packed: str | None = None):
         self.schema = schema
         self._packed = packed
 
@@ -38,7 +42,7 @@ class _Carried:
         found = _carried.get(packed)
         if found is None:
             text = zlib.decompress(base64.b85decode(packed)).decode()
-            found = cls(Schema.parse(text), packed)
+            found = cls(schema_class().parse(text), packed)
             _carried[packed] = found
         return found
 
@@ -87,7 +91,7 @@ class ColumnInput(keras.layers.InputLayer):
         self._carried = carried
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> Any:
         """The Schema."""
         return self._carried.schema
 
@@ -105,7 +109,7 @@ class ColumnInput(keras.layers.InputLayer):
         return cls(carried=carried, **config)
 
 
-def inputs_of_schema(schema: Schema) -> dict[str, keras.KerasTensor]:
+def inputs_of_schema(schema: Any) -> dict[str, keras.KerasTensor]:
     """Returns the inputs of a functional model; see `Schema.inputs`."""
     carried = _Carried(schema)
     used = [column for column in schema.used if column.kind in _KINDS]

@@ -8,15 +8,14 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._typing import Model, StrPath
-from lodestar.data.schema.keras_inputs import ColumnInput
-from lodestar.data.schema.schema import Schema
+from lodestar.data.schema.keras_inputs import ColumnInput, schema_class
 
 # Path in a SavedModel folder. TensorFlow does not touch assets.extra, and it
 # is copied along with the folder.
 FILE_NAME = os.path.join("assets.extra", "schema.yaml")
 
 
-def schema_of(model: Any) -> Schema:
+def schema_of(model: Any) -> Any:
     """Returns the schema of a model; see `Schema.of`."""
     found = schema_or_none(model)
     if found is None:
@@ -39,7 +38,7 @@ def is_saved_model(path: StrPath) -> bool:
     return bool(tf.io.gfile.exists(pb))
 
 
-def schema_of_saved_model(path: StrPath) -> Schema:
+def schema_of_saved_model(path: StrPath) -> Any:
     """Returns the schema of a SavedModel; raises ValueError without one."""
     file = os.path.join(os.fspath(path), FILE_NAME)
     if not tf.io.gfile.exists(file):
@@ -48,10 +47,10 @@ def schema_of_saved_model(path: StrPath) -> Schema:
             f"{FILE_NAME}. Export a model that is built on "
             "`schema.inputs()` with lodestar.export.save."
         )
-    return Schema.load(file)
+    return schema_class().load(file)
 
 
-def write(schema: Schema, folder: str) -> None:
+def write(schema: Any, folder: str) -> None:
     """Writes a schema into a SavedModel folder."""
     path = os.path.join(folder, FILE_NAME)
     tf.io.gfile.makedirs(os.path.dirname(path))
@@ -59,7 +58,7 @@ def write(schema: Schema, folder: str) -> None:
         file.write(schema.yaml())
 
 
-def as_function(schema: Schema) -> tf.types.experimental.PolymorphicFunction:
+def as_function(schema: Any) -> tf.types.experimental.PolymorphicFunction:
     """Returns an exportable function that returns the schema as YAML.
 
     A loaded model keeps its schema even if its folder is replaced.
@@ -68,14 +67,14 @@ def as_function(schema: Schema) -> tf.types.experimental.PolymorphicFunction:
     return tf.function(lambda: tf.constant(text), input_signature=[])
 
 
-def schema_or_none(model: Any) -> Schema | None:
+def schema_or_none(model: Any) -> Any:
     """Returns the schema of a model, or None."""
     own = getattr(model, "schema", None)
-    if isinstance(own, Schema):
+    if isinstance(own, schema_class()):
         return own
     if hasattr(model, "schema_yaml"):
-        return Schema.parse(model.schema_yaml().numpy().decode())
-    found: list[Schema] = []
+        return schema_class().parse(model.schema_yaml().numpy().decode())
+    found: list[Any] = []
     for tensor in _inputs(model):
         layer = _private.layer_of(tensor)
         schema = layer.schema if isinstance(layer, ColumnInput) else None

@@ -43,6 +43,7 @@ NA_VALUES = (
 )
 
 
+# Modules that Schema imports look up the class by this name.
 @keras.saving.register_keras_serializable(package="lodestar")
 class Schema:
     """The meaning of each column of a data set, from training to serving.

@@ -104,7 +104,7 @@ def test_layouts(opened, blocks, delimiter, has_header, end, name, size):
 
 
 @pytest.mark.parametrize(
-    ("seed", "size"), enumerate([1, 37, 1000, 37, 1000, 1, 1000, 1])
+    ("seed", "size"), list(enumerate([1, 37, 1000, 37, 1000, 1, 1000, 1]))
 )
 def test_any_fields_are_those_of_python(opened, blocks, seed, size):
     blocks(size)
