@@ -182,7 +182,7 @@ def check_padding_counts(
     padding_id: int | str | None,
     default_id: int | str | None,
 ) -> bool:
-    """Returns `padding_counts`; ValueError without what it needs."""
+    """Returns `padding_counts`, or raises ValueError if it does not apply."""
     counts = check_flag("padding_counts", value)
     if counts and (
         combiner != "mean" or padding_id is None or default_id is not None

@@ -204,7 +204,7 @@ def _arguments(
 ) -> list[dict[str, Any]]:
     """Returns the arguments of a signature.
 
-    `others` maps arguments that are not part of an input to what they hold.
+    `others` maps arguments that are not part of an input to their meaning.
     """
     return [
         {

@@ -193,7 +193,7 @@ class Feature:
         """Refuses strings with an integer `padding_id`, and the other way around.
 
         Args:
-            ids: Ids as a layer takes them, symbolic or not.
+            ids: Ids in a form that layers accept, symbolic or not.
             name: Name of `ids` in messages.
 
         Raises:

@@ -359,7 +359,7 @@ def bags_of(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the number of bags, the bag of each id `[N]`, and whether it is used.
 
-    A `max_length` of 0 is no limit.
+    A `max_length` of 0 means no limit.
     """
     shape = tf.shape(ids, tf.int64)
     if row_splits is None:

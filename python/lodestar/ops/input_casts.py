@@ -35,7 +35,7 @@ _FILLS = {"SparseToDense": (2, 3), "RaggedTensorToTensor": (1, 2)}
 
 
 def check_casts(ids: AnyTensor, name: str = "ids") -> AnyTensor:
-    """Returns `ids`, after checking what a graph cast to them.
+    """Returns `ids`. Checks the tensors that a graph cast to them.
 
     Raises:
         ValueError: Strings were cast.

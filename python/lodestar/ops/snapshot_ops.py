@@ -126,7 +126,7 @@ def base(handle: tf.Tensor) -> str:
 
 
 class ListedFile(NamedTuple):
-    """A file of a part of a table, and what a manifest lists for it.
+    """A file of a table part with its entry in a manifest.
 
     A checksum of -1 matches any content.
     """
@@ -142,7 +142,7 @@ class ListedFile(NamedTuple):
 def _files(
     files: Sequence[Sequence[ListedFile]],
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the paths of each table's files, and what is known of them."""
+    """Returns the paths of each table's files, and their entries."""
     listed = [
         (table, file.part, file.parts, file.crc32c, file.rows, file.removed)
         for table, of_table in enumerate(files)

@@ -1,8 +1,8 @@
 """Finds gradients that are not finite, before a step writes anything.
 
-The op that updates tables checks the gradients of rows and names the id. Here
-are the gradients of dense weights, and those of rows that clipping or other
-processes hide from the op.
+The op that updates tables checks the gradients of rows and names the id. This
+module checks the gradients of dense weights, and row gradients that the op
+does not see because of clipping or other processes.
 """
 
 from collections.abc import Iterable, Sequence

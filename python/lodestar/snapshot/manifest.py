@@ -80,7 +80,7 @@ class TableEntry(FileEntry):
     parts: int = 1
 
     def at(self, path: str) -> snapshot_ops.ListedFile:
-        """Returns the file at its path with what it must contain."""
+        """Returns the file at its path with its expected content."""
         return snapshot_ops.ListedFile(
             path, self.crc32c, self.rows, self.removed, self.part, self.parts
         )

@@ -81,7 +81,7 @@ def verify(path: StrPath, version: int | None = None) -> VerifyReport:
 
 
 def damage(folder: SnapshotFolder, chain: Sequence[Manifest]) -> list[str]:
-    """Reads all files that a chain's last version needs; returns what is wrong.
+    """Reads all files of a chain's last version and returns the faults found.
 
     Raises OSError or tf.errors.OpError if a file could not be read, which may be
     intact.

@@ -155,7 +155,7 @@ class ThreadSteps(Steps):
 class Crew:
     """Threads that process pieces of work from a shared list.
 
-    `work` returns an iterator over a piece that runs a step per iteration.
+    `work` returns an iterator over a piece. Each iteration runs one step.
     """
 
     def __init__(
