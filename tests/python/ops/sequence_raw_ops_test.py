@@ -88,6 +88,8 @@ OFFSETS = [MIN, -1, *(0, 1, 2, 3) * 2, 4, 5, 40, 2**62, MAX - 1, MAX]
 
 
 def usual_tensor(argument, value, dtype):
+    if tf.is_tensor(value):
+        return value
     value = np.asarray(value)
     if argument.type_attr and dtype == tf.string:
         value = value.astype(str)
@@ -221,7 +223,7 @@ def changed_arguments(name, dtype, changed):
     arguments = usual_arguments(name, dtype)
     inputs = {argument.name: argument for argument in op_def(name).input_arg}
     for key, value in changed.items():
-        if key in inputs and not tf.is_tensor(value):
+        if key in inputs:
             argument = inputs[key]
             value = (
                 [usual_tensor(argument, x, dtype) for x in value]

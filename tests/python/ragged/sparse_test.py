@@ -143,7 +143,8 @@ def test_bad_indices_are_named(indices, shape, message):
             run(np.array(indices, np.int64))
 
 
-@pytest.mark.parametrize("units", [2**50, 2**62, 2**63 - 1])
+# Sizes beyond int64 bytes: for smaller ones TensorFlow retries for ten seconds.
+@pytest.mark.parametrize("units", [2**62, 2**63 - 1])
 def test_more_units_than_memory(units):
     for shape in ([units, 1], [1, units, 1]):
         index = [[*([0] * (len(shape) - 2)), 0, 0]]

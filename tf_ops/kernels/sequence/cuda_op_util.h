@@ -62,7 +62,7 @@ inline Number NumberOf(DataType dtype) {
   }
 }
 
-// Size of a row of `dim` values like those of `values`.
+// Returns the bytes of a row of `dim` values of the dtype of `values`.
 inline int64_t RowBytes(const Tensor& values, int64_t dim) {
   return dim * DataTypeSize(values.dtype());
 }

@@ -28,8 +28,8 @@ inline int64_t ValuesPerRow(const Tensor& values) {
                                  : values.NumElements() / values.dim_size(0);
 }
 
-// Allocates an output of `rows` rows like those of `like`, a tensor of rank 1
-// or more. Sets *dim to the number of values per row.
+// Allocates an output of `rows` rows with the row shape and dtype of `like`, a
+// tensor of rank 1 or more. Sets *dim to the number of values per row.
 inline absl::Status AllocateRows(OpKernelContext* ctx, int index,
                                  const Tensor& like, int64_t rows, int64_t* dim,
                                  Tensor** output) {
@@ -63,7 +63,7 @@ inline absl::Status CheckSplits(const Tensor& splits, const char* name,
       ValidateSplits(name, FlatSpan<int64_t>(splits), num_rows));
 }
 
-// As above, for any number of rows.
+// Returns InvalidArgument unless `splits` are valid for some number of rows.
 inline absl::Status CheckSplits(const Tensor& splits, const char* name) {
   const Span<const int64_t> offsets = FlatSpan<int64_t>(splits);
   return CheckSplits(splits, name,
@@ -78,7 +78,8 @@ inline absl::Status CheckSequences(const Tensor& values, const char* name,
   return CheckSplits(row_splits, "row_splits", values.dim_size(0));
 }
 
-// As above, for `row_splits` in GPU memory. Only checks that it is not empty.
+// Like CheckSequences for `row_splits` in GPU memory, of which it only checks
+// that there are any.
 inline absl::Status CheckDeviceSequences(const Tensor& values, const char* name,
                                          const Tensor& row_splits) {
   LODESTAR_TRY(CheckNotScalar(values, name));
