@@ -51,7 +51,6 @@ _TESTED_BY = {
     "embedding/shared_rows": "embedding/embedding_shared_rows_test",
     "lookup/integer_map": "lookup/id_maps_test",
     "lookup/string_map": "lookup/id_maps_test",
-    "records/record_format": "records/parse_samples_test",
     "records/sample_fields": "records/norm_format_test",
     "snapshot/restored_records": "snapshot/snapshot_restore_test",
 }
