@@ -54,7 +54,6 @@ _TESTED_BY = {
     "lookup/decimal_hash": "lookup/bucket_hash_test",
     "lookup/integer_map": "lookup/id_maps_test",
     "lookup/string_map": "lookup/id_maps_test",
-    "records/record_format": "records/parse_samples_test",
     "records/sample_fields": "records/norm_format_test",
     "rows/initial_value": "rows/row_initializer_test",
     "rows/row_marks": "rows/row_store_test",

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "tf_ops/core/records/record_format.h"
-
 namespace lodestar {
 namespace {
 

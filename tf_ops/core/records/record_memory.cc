@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <optional>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
@@ -64,16 +63,6 @@ void AppendValue(const SlotColumn& from, int64_t from_value, SlotColumn* to) {
   } else {
     to->floats.push_back(from.floats[from_value]);
   }
-}
-
-uint64_t BitsOf(const SlotColumn& from, int64_t value) {
-  uint64_t bits = 0;
-  if (from.floats.empty()) {
-    std::memcpy(&bits, &from.ints[value], sizeof(int64_t));
-  } else {
-    std::memcpy(&bits, &from.floats[value], sizeof(float));
-  }
-  return bits;
 }
 
 void AppendZero(const ColumnSpec& spec, SlotColumn* to) {
@@ -212,53 +201,27 @@ RecordMemory::Chunk RecordMemory::Pack(const SlotRows& rows) const {
     if (!specs[c].used) continue;
     if (options_.roles[c] != Role::kSparse) {
       kept.AppendColumn(c, rows, 0, rows.num_rows());
-    } else if (!FollowsIds(c)) {
-      std::vector<Row> row = {{&rows, 0}};
-      for (; row[0].row < rows.num_rows(); ++row[0].row) {
-        AppendSparse(c, row, /*erase_duplicates=*/false, &kept);
+      continue;
+    }
+    const int64_t partner = partners_[c];
+    SlotColumn* const to = kept.mutable_column(c);
+    for (int64_t row = 0; row < rows.num_rows(); ++row) {
+      const int64_t end = rows.ValueOffset(c, row + 1);
+      bool is_empty = true;
+      for (int64_t v = rows.ValueOffset(c, row); v < end; ++v) {
+        // A row has as many weights as ids, so index v is valid in both.
+        if (IsZero(c, rows, v) || (partner >= 0 && IsZero(partner, rows, v))) {
+          continue;
+        }
+        AppendValue(rows.columns()[c], v, to);
+        is_empty = false;
       }
+      if (is_empty) AppendZero(specs[c], to);
+      EndRow(to);
     }
   }
   kept.AddRows(rows.num_rows());
   return std::make_shared<const SlotRows>(kept);
-}
-
-bool RecordMemory::FollowsIds(int64_t column) const {
-  return options_.specs[column].weighs >= 0 && partners_[column] >= 0;
-}
-
-void RecordMemory::AppendSparse(int64_t c, const std::vector<Row>& group,
-                                bool erase_duplicates, SlotRows* to) const {
-  const int64_t weights = partners_[c];
-  SlotColumn* const ids_to = to->mutable_column(c);
-  SlotColumn* const weights_to =
-      weights < 0 ? nullptr : to->mutable_column(weights);
-  std::unordered_set<uint64_t, KeyedHasher> seen;
-  bool is_empty = true;
-  for (const Row& row : group) {
-    const SlotColumn& column = row.rows->columns()[c];
-    const int64_t end = row.rows->ValueOffset(c, row.row + 1);
-    for (int64_t v = row.rows->ValueOffset(c, row.row); v < end; ++v) {
-      // A row has as many weights as ids, so index v is valid in both.
-      if (options_.drop_zeros &&
-          (IsZero(c, *row.rows, v) ||
-           (weights >= 0 && IsZero(weights, *row.rows, v)))) {
-        continue;
-      }
-      if (erase_duplicates && !seen.insert(BitsOf(column, v)).second) continue;
-      AppendValue(column, v, ids_to);
-      if (weights >= 0) {
-        AppendValue(row.rows->columns()[weights], v, weights_to);
-      }
-      is_empty = false;
-    }
-  }
-  if (is_empty && options_.drop_zeros) {
-    AppendZero(options_.specs[c], ids_to);
-    if (weights >= 0) AppendZero(options_.specs[weights], weights_to);
-  }
-  EndRow(ids_to);
-  if (weights >= 0) EndRow(weights_to);
 }
 
 void RecordMemory::Join(const Load& load) {
@@ -357,8 +320,8 @@ class RecordMemory::Merger {
       if (!spec.used) continue;
       if (options.roles[c] != Role::kSparse) {
         rows_.AppendColumn(c, *chosen[c].rows, chosen[c].row, 1);
-      } else if (!memory_->FollowsIds(c)) {
-        memory_->AppendSparse(c, group, erase_duplicates_, &rows_);
+      } else if (spec.weighs < 0 || memory_->partners_[c] < 0) {
+        ConcatenateSparse(c, group);
       }
     }
     rows_.AddRows(1);
@@ -372,6 +335,11 @@ class RecordMemory::Merger {
   }
 
  private:
+  struct Row {
+    const SlotRows* rows;
+    int64_t row;
+  };
+
   Row RowOf(int64_t sample) const {
     const Contents::Position position = from_->order_[sample];
     return {from_->chunks_[position.chunk].get(), position.row};
@@ -387,38 +355,88 @@ class RecordMemory::Merger {
     rows_ = SlotRows(memory_->options_.specs);
   }
 
-  // Returns the bits of the values of dense column `c`.
-  static std::vector<uint64_t> ValuesOf(int64_t c, const Row& row) {
-    std::vector<uint64_t> values;
+  static int CompareBytes(const SlotColumn& a, int64_t a_begin,
+                          const SlotColumn& b, int64_t b_begin, int64_t count) {
+    if (count == 0) return 0;
+    if (a.floats.empty()) {
+      return std::memcmp(&a.ints[a_begin], &b.ints[b_begin],
+                         count * sizeof(int64_t));
+    }
+    return std::memcmp(&a.floats[a_begin], &b.floats[b_begin],
+                       count * sizeof(float));
+  }
+
+  bool IsAllZero(int64_t c, const Row& row) const {
+    const SlotColumn& column = row.rows->columns()[c];
     const int64_t end = row.rows->ValueOffset(c, row.row + 1);
     for (int64_t v = row.rows->ValueOffset(c, row.row); v < end; ++v) {
-      values.push_back(BitsOf(row.rows->columns()[c], v));
+      if (column.floats.empty() ? column.ints[v] != 0 : column.floats[v] != 0) {
+        return false;
+      }
     }
-    return values;
+    return true;
   }
 
   // Sets *chosen to the first row whose values are not all 0, if any. Returns
   // false if a later one differs from it.
   bool ChooseDense(int64_t c, const std::vector<Row>& group,
                    Row* chosen) const {
-    constexpr uint64_t kMinusZero = 0x80000000;  // the bits of -0.0f
-    const bool is_float = memory_->options_.specs[c].is_float;
-    std::optional<std::vector<uint64_t>> wanted;
+    bool is_chosen = false;
     for (const Row& row : group) {
-      std::vector<uint64_t> values = ValuesOf(c, row);
-      const bool is_zero =
-          std::all_of(values.begin(), values.end(), [&](uint64_t bits) {
-            return bits == 0 || (is_float && bits == kMinusZero);
-          });
-      if (is_zero) continue;
-      if (!wanted) {
+      if (IsAllZero(c, row)) continue;
+      if (!is_chosen) {
         *chosen = row;
-        wanted = std::move(values);
-      } else if (values != *wanted) {
+        is_chosen = true;
+        continue;
+      }
+      const int64_t count = row.rows->Length(c, row.row);
+      if (chosen->rows->Length(c, chosen->row) != count ||
+          CompareBytes(chosen->rows->columns()[c],
+                       chosen->rows->ValueOffset(c, chosen->row),
+                       row.rows->columns()[c],
+                       row.rows->ValueOffset(c, row.row), count) != 0) {
         return false;
       }
     }
     return true;
+  }
+
+  // Appends the group's values to sparse column `c` and to its weights.
+  void ConcatenateSparse(int64_t c, const std::vector<Row>& group) {
+    const Options& options = memory_->options_;
+    const int64_t weights = memory_->partners_[c];
+    SlotColumn* const to = rows_.mutable_column(c);
+    SlotColumn* const to_weights =
+        weights < 0 ? nullptr : rows_.mutable_column(weights);
+    std::unordered_set<uint64_t, KeyedHasher> seen;
+    bool is_empty = true;
+    for (const Row& row : group) {
+      const SlotColumn& column = row.rows->columns()[c];
+      const int64_t begin = row.rows->ValueOffset(c, row.row);
+      const int64_t end = row.rows->ValueOffset(c, row.row + 1);
+      for (int64_t v = begin; v < end; ++v) {
+        // Skip the placeholder of an empty slot.
+        if (options.drop_zeros && memory_->IsZero(c, *row.rows, v)) continue;
+        uint64_t bits = 0;
+        if (column.floats.empty()) {
+          std::memcpy(&bits, &column.ints[v], sizeof(int64_t));
+        } else {
+          std::memcpy(&bits, &column.floats[v], sizeof(float));
+        }
+        if (erase_duplicates_ && !seen.insert(bits).second) continue;
+        AppendValue(column, v, to);
+        if (weights >= 0) {
+          AppendValue(row.rows->columns()[weights], v, to_weights);
+        }
+        is_empty = false;
+      }
+    }
+    if (is_empty && options.drop_zeros) {
+      AppendZero(options.specs[c], to);
+      if (weights >= 0) AppendZero(options.specs[weights], to_weights);
+    }
+    EndRow(to);
+    if (weights >= 0) EndRow(to_weights);
   }
 
   const RecordMemory* const memory_;

@@ -136,18 +136,7 @@ class RecordMemory {
   // Merges a run of samples into one.
   class Merger;
 
-  struct Row {
-    const SlotRows* rows;
-    int64_t row;
-  };
-
   bool IsZero(int64_t column, const SlotRows& rows, int64_t value) const;
-  // Whether these are weights that AppendSparse() appends with their ids.
-  bool FollowsIds(int64_t column) const;
-  // Appends the values of a group of rows as one row of sparse column `c`, and
-  // of its weights. Drops zeros as `drop_zeros` says.
-  void AppendSparse(int64_t c, const std::vector<Row>& group,
-                    bool erase_duplicates, SlotRows* to) const;
   // Returns a copy of the rows and values to be kept.
   Chunk Pack(const SlotRows& rows) const;
   // Replaces the current contents by the result of `make`.

@@ -2,6 +2,8 @@
 // error or samples, no reads out of bounds (run under --config=asan), and no
 // partial columns.
 
+#include "tf_ops/core/records/record_format.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -289,7 +291,7 @@ void CheckFile(const RecordFormat& format, const std::string& file,
   }
 }
 
-TEST(RecordFuzzTest, UnmutatedFilesAreGood) {
+TEST(RecordFormatTest, UnmutatedFilesAreGood) {
   for (const Case& c : Cases()) {
     for (const int64_t chunk : {1, 5, 100, 1 << 20}) {
       const ReadFile read = ReadRecords(*c.format, Join(c, c.parts), chunk);
@@ -300,7 +302,7 @@ TEST(RecordFuzzTest, UnmutatedFilesAreGood) {
   }
 }
 
-TEST(RecordFuzzTest, SurvivesMutatedFiles) {
+TEST(RecordFormatTest, SurvivesMutatedFiles) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);
     std::mt19937 random(20 + c.name.size());
@@ -350,7 +352,7 @@ TEST(RecordFuzzTest, SurvivesMutatedFiles) {
 }
 
 // Files are named <case>.good-* or <case>.bad-*.
-TEST(RecordFuzzTest, Corpus) {
+TEST(RecordFormatTest, Corpus) {
   const std::vector<Case> cases = Cases();
   int num_files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kCorpus)) {
