@@ -79,6 +79,21 @@ TEST(EmbeddingPoliciesTest, OccurrencesCountIfTheyAreTheUnit) {
   }
 }
 
+TEST(EmbeddingPoliciesTest, FrequenciesByOccurrenceSaturate) {
+  auto store = MakeStore(TablePolicies());
+  const std::vector<int64_t> ids = {1};
+  const EmbeddingStore::LookupOptions options = {/*insert=*/true,
+                                                 /*count_frequency=*/true};
+  for (const uint32_t occurrences : {0xfffffff0u, 0xeu, 0xfu}) {
+    std::vector<RowRef> refs(1);
+    ASSERT_TRUE(store
+                    ->FindOrInsert(ids, options, refs, nullptr, nullptr,
+                                   std::vector<uint32_t>{occurrences})
+                    .ok());
+  }
+  EXPECT_EQ(Export(*store).frequencies, (std::vector<int64_t>{0xffffffff}));
+}
+
 TEST(EmbeddingPoliciesTest, ALookupMayAdmitAllOrNone) {
   for (const TablePolicies& policies : {MinCount(2), CountingBloom(2, 5000)}) {
     auto store = MakeStore(policies);
@@ -256,9 +271,11 @@ TEST(EmbeddingPoliciesTest, EvictByAgeAndNorm) {
 
 TEST(EmbeddingPoliciesTest, EvictDownToANumberOfRows) {
   auto store = MakeStore(TablePolicies());
-  Lookup(store.get(), Range(0, 20));
-  Advance(store.get());
-  Lookup(store.get(), Range(0, 5));
+  // The most frequent ids are not the latest.
+  for (const auto& ids : {Range(0, 5), Range(0, 5), Range(5, 20)}) {
+    Lookup(store.get(), ids);
+    Advance(store.get());
+  }
   EvictionPolicy policy;
   policy.max_rows = 8;
   policy.order = Order::kLfu;
