@@ -107,19 +107,25 @@ def test_gradients_are_numeric_ones(rng):
     check_gradients(pooled, values, atol=1e-2)
 
 
-def test_of_equal_numbers_the_first_gets_the_gradient():
-    x = tf.constant([5.0, 7.0, 7.0, 7.0])
-    one = tf.ragged.constant([[0]])
+@pytest.mark.parametrize(
+    "numbers, k, wanted",
+    [
+        ([5.0, 7.0, 7.0, 7.0], 2, [0, 0.5, 0.5, 0]),
+        ([-0.0, 0.0, -1.0, -2.0], 1, [1, 0, 0, 0]),
+    ],
+)
+def test_of_equal_numbers_the_first_gets_the_gradient(numbers, k, wanted):
+    x = tf.constant(numbers)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = topk_avg_pooling(
             tf.RaggedTensor.from_row_lengths(x, [4]),
-            one,
+            tf.ragged.constant([[0]]),
             tf.ragged.constant([[0] * 4]),
-            [2],
+            [k],
             1,
         ).flat_values
-    assert tape.gradient(y, x).numpy().tolist() == [0, 0.5, 0.5, 0]
+    assert tape.gradient(y, x).numpy().tolist() == wanted
 
 
 def test_nan_and_infinity():
