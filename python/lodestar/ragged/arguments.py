@@ -83,4 +83,5 @@ def nested(
 def validated(values: tf.Tensor, levels: Sequence[tf.Tensor]) -> Parts:
     """Returns the rows, and the levels after a check against them at run time."""
     num_rows = tf.shape(values, out_type=tf.int64)[0]
-    return values, _levels.validated(num_rows, levels)
+    found = _levels.validated(num_rows, levels)
+    return _levels.after_levels(found, values), found

@@ -15,6 +15,20 @@ def validated(num_rows: tf.Tensor, levels: Sequence[tf.Tensor]) -> Levels:
     return tuple(lod_ops.lod_validate(num_rows, levels)) if levels else ()
 
 
+def after_levels(levels: Levels, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns `tensor`, which a graph computes after the check of `validated` levels.
+
+    Even if nothing uses the levels. The check itself is not stateful, so that
+    iterators of data sets have checkpoints: they allow `Assert` alone.
+    """
+    if tf.executing_eagerly() or not levels:
+        return tensor
+    start = levels[0][0]
+    return after(
+        tf.raw_ops.Assert(condition=tf.equal(start, 0), data=[start]), tensor
+    )
+
+
 def offsets(lengths: tf.Tensor) -> tf.Tensor:
     """Returns the offsets of units with these lengths."""
     return tf.concat([[0], tf.cumsum(lengths)], 0)
@@ -113,7 +127,8 @@ def cut(
         found.append(part - begin)
     rows = tf.stack([begin, end])
     inside = tf.clip_by_value(rows, 0, num_rows)
-    return rows, validated(inside[1] - inside[0], found)
+    cut_levels = validated(inside[1] - inside[0], found)
+    return after_levels(cut_levels, rows), cut_levels
 
 
 def from_sparse(

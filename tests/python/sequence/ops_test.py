@@ -313,3 +313,14 @@ def test_other_dtypes_are_refused(name):
     message = f"has dtype qint8, but must be one of {op.dtypes[0].name}"
     with pytest.raises(TypeError, match=message):
         op.call(x, tf.constant([1], tf.int64))
+
+
+@every_op
+def test_iterators_of_datasets_that_call_it_have_checkpoints(op, tmp_path):
+    batches = tf.data.Dataset.from_tensors(
+        ragged_of(
+            np.ones((7, *op.shapes[0]), op.dtypes[0].as_numpy_dtype), [3, 0, 4]
+        )
+    )
+    iterator = iter(batches.map(lambda x: op.call(x, tf.constant([3, 0, 4]))))
+    tf.train.Checkpoint(iterator=iterator).save(tmp_path / "c")

@@ -5,8 +5,9 @@ LODESTAR_OP("LodValidate")
     .Inputs("num_rows: int64", "levels: num_levels * int64")
     .Outputs("validated: num_levels * int64")
     .Attrs("num_levels: int >= 1")
-    // A check, which graph optimizers must not drop.
-    .Stateful([](InferenceContext* c) {
+    // Not stateful: iterators of data sets whose functions contain stateful ops
+    // have no checkpoints. Callers use the outputs, so the check is not dropped.
+    .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       for (int k = 0; k < c->num_outputs(); ++k) {
         ShapeHandle level;
