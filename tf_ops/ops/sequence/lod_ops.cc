@@ -6,7 +6,8 @@ LODESTAR_OP("LodValidate")
     .Outputs("validated: num_levels * int64")
     .Attrs("num_levels: int >= 1")
     // Not stateful: iterators of data sets whose functions contain stateful ops
-    // have no checkpoints. Callers use the outputs, so the check is not dropped.
+    // have no checkpoints. Callers use the outputs, so the check is not
+    // dropped.
     .Stateless([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(CheckRanks(c, {0}));
       for (int k = 0; k < c->num_outputs(); ++k) {
