@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/core/testing/chosen_ids.h"
+#include "tests/core/testing/cpu_time.h"
 
 namespace lodestar {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "tests/core/embedding/resident_bytes.h"
 #include "tests/core/testing/chosen_ids.h"
+#include "tests/core/testing/cpu_time.h"
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/core/testing/chosen_ids.h"
+#include "tests/core/testing/cpu_time.h"
 #include "tf_ops/core/lookup/integer_map.h"
 #include "tf_ops/core/lookup/string_map.h"
 

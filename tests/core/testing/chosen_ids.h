@@ -4,9 +4,6 @@
 #ifndef LODESTAR_TESTS_CORE_TESTING_CHOSEN_IDS_H_
 #define LODESTAR_TESTS_CORE_TESTING_CHOSEN_IDS_H_
 
-#include <time.h>
-
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -50,23 +47,6 @@ inline std::vector<int64_t> RandomIds(int64_t count) {
     ids[i] = static_cast<int64_t>(Mix64(Mix64(i) + kGoldenGamma));
   }
   return ids;
-}
-
-// Returns the CPU time of a call, the least of several.
-template <typename Call>
-double CpuSecondsOf(const Call& call) {
-  const auto now = [] {
-    timespec time;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * time.tv_nsec;
-  };
-  double least = 1e9;
-  for (int run = 0; run < 5; ++run) {
-    const double begin = now();
-    call();
-    least = std::min(least, now() - begin);
-  }
-  return least;
 }
 
 }  // namespace lodestar
