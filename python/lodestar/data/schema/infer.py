@@ -258,14 +258,13 @@ def _label(
 
 
 def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(
-                f"{where}: {names.count(name)} columns are named {name!r}"
-            )
+    for name, count in collections.Counter(names).items():
+        if count > 1:
+            raise DataError(f"{where}: {count} columns are named {name!r}")
     given = wanted.names()
+    known = set(names)
     for name in given:
-        if name not in names:
+        if name not in known:
             raise DataError(
                 f"{where}: has no column {name!r}; its columns are "
                 f"{', '.join(names[:50]) or 'none'}."
