@@ -97,9 +97,7 @@ PROGRAMS = {
     "reader_benchmark": Program(),
     "results": Program(peers=True),
     "sequence_benchmark": Program(),
-    "server_benchmark": Program(
-        ("lookup", "step"), ("--small", "lookup", "step")
-    ),
+    "server_benchmark": Program(),
     "snapshot_benchmark": Program(),
     "training_benchmark": Program(),
 }

@@ -2,15 +2,12 @@
 
 Each side is a process that trains one model, alone or on a loopback cluster of
 one worker and some servers; the sides take turns. Prints one JSON line of the
-bytes that a lookup moves, and lines of training steps. `calibrate` prints the
-input of scale/simulation.py and the measurements that its predictions are
-compared with; scale/figures.jsonl is such an output.
+bytes that a lookup moves, and lines of training steps.
 """
 
 import functools
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,9 +27,6 @@ IDS_OF_EXAMPLE = 16
 BATCHES = 16
 EXPONENT = 1.05
 _SIDE = "LODESTAR_BENCHMARK_SIDE"
-# Measurements to fit figures to, and those to predict: (servers, batch).
-FITTED = [(n, batch) for n in (1, 2) for batch in (512, 2048)]
-PREDICTED = [(n, BATCH) for n in (1, 2, 4)]
 
 
 class Meter(keras.callbacks.Callback):
@@ -166,22 +160,10 @@ class Side:
         used = growth(begin, self.usage())
         return {name: total / BATCHES for name, total in used.items()}
 
-    def empty_calls(self, count):
-        """Returns the usage of lookups without ids, and the seconds of each."""
-        no_ids = [tf.zeros([0], tf.int64)] * count
-        self._lookup(no_ids[0])
-        begin = self.usage()
-        seconds = measure.call_seconds(self._lookup, no_ids)
-        return growth(begin, self.usage()), seconds
-
     def distinct(self, batch):
         """Returns the mean number of unique ids of a batch."""
         ids = self._ids[:, :batch].reshape(BATCHES, -1)
         return statistics.mean(len(np.unique(row)) for row in ids)
-
-    def row_bytes(self):
-        """Returns the memory of a row with its slot."""
-        return self._table.stats()["bytes"] / len(self._keys)
 
 
 class Process:
@@ -299,11 +281,6 @@ def cpu(used):
     return sum(value for name, value in used.items() if name.endswith("cpu"))
 
 
-def rounded(value):
-    """Rounds to five digits."""
-    return float(f"{value:.5g}")
-
-
 def plural(servers):
     """Describes a side."""
     if not servers:
@@ -311,69 +288,9 @@ def plural(servers):
     return f"{servers} server{'s' if servers > 1 else ''}"
 
 
-def report_figures(sides, options):
-    """Prints the simulation's input, and measurements to compare it with."""
-    measure.print_line(
-        kind="machine",
-        cores=os.cpu_count(),
-        machine=platform.machine(),
-        # The last commit that changed the library.
-        commit=subprocess.run(
-            ["git", "log", "-1", "--format=%h", "../python", "../tf_ops"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-        ).stdout.strip(),
-        tensorflow=tf.__version__,
-        runs=options.runs,
-    )
-    count = 200 if options.small else 4000
-    of_calls, seconds = sides[1]("empty_calls", count)
-    usual = statistics.median(seconds)
-    late = [taken - usual for taken in seconds if taken > 3 * usual]
-    measure.print_line(
-        kind="calls",
-        usual_us=round(usual * 1e6, 1),
-        slow_share=round(len(late) / count, 5),
-        slow_ms=round(statistics.mean(late or [0]) * 1e3, 3),
-        ps_cpu=rounded(of_calls["ps_cpu"] / count),
-    )
-    lookup = in_turns({1: lambda: sides[1]("lookup")}, options.runs)[1]
-    measure.print_line(
-        kind="lookup",
-        ids=BATCH * IDS_OF_EXAMPLE,
-        distinct=round(sides[1]("distinct", BATCH), 1),
-        **{name: rounded(value) for name, value in lookup.items()},
-    )
-    for side in sides.values():
-        side("compile", 8)
-    steps = 8 if options.small else 32
-    used = in_turns(
-        {
-            (servers, batch): functools.partial(
-                sides[servers], "train", batch, steps
-            )
-            for servers, batch in [(0, BATCH), *FITTED, *PREDICTED]
-        },
-        options.runs,
-    )
-    measure.print_line(
-        kind="row", dim=DIM, row_bytes=round(sides[1]("row_bytes"), 1)
-    )
-    for (servers, batch), of_step in used.items():
-        measure.print_line(
-            kind="step",
-            servers=servers,
-            ids=batch * IDS_OF_EXAMPLE,
-            distinct=round(sides[0]("distinct", batch), 1),
-            **{name: rounded(value) for name, value in of_step.items()},
-        )
-
-
 WORKS = {
     "lookup": ((2,), report_lookup),
     "step": ((0, 1, 2), report_steps),
-    "calibrate": ((0, 1, 2, 4), report_figures),
 }
 
 

@@ -112,7 +112,7 @@ def measured(workers, rows, ids, runs):
         config = {"cluster": {"worker": addresses}, "task": task}
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.scale.workers_benchmark"],
+                [sys.executable, "-m", "benchmarks.workers_benchmark"],
                 env={
                     **os.environ,
                     "TF_CONFIG": json.dumps(config) if workers > 1 else "",
