@@ -25,25 +25,33 @@ def _files(name, suffix, files):
         return files
     return native.glob([name + suffix], allow_empty = True)
 
-def lodestar_core_library(name, srcs = None, hdrs = None, deps = []):
-    """A library of tf_ops/core: C++17 and the standard library only.
+def _folder():
+    return native.package_name().rpartition("/")[2]
+
+def lodestar_core_library(deps = []):
+    """A folder of tf_ops/core: C++17 and the standard library only.
 
     Args:
-      name: Target name.
-      srcs: C++ sources; default: `name`.cc, if it exists.
-      hdrs: C++ headers; default: `name`.h.
-      deps: Libraries.
+      deps: The folders of tf_ops/core that it includes.
     """
+    headers = native.glob(["*.h"])
     native.cc_library(
-        name = name,
-        srcs = _files(name, ".cc", srcs),
-        hdrs = _files(name, ".h", hdrs),
+        name = _folder(),
+        srcs = native.glob(["*.cc"], allow_empty = True),
+        hdrs = headers,
         # A square root that sets errno is a function call and cannot be
         # vectorized.
         copts = _COPTS + ["-fno-math-errno"],
         # Avoids a shared object per library, which nothing links.
         linkstatic = True,
-        deps = deps,
+        deps = ["//tf_ops/core/" + dep for dep in deps],
+        visibility = _VISIBILITY,
+    )
+
+    # For nvcc.
+    native.filegroup(
+        name = "headers",
+        srcs = headers,
         visibility = _VISIBILITY,
     )
 
@@ -69,45 +77,44 @@ def lodestar_cuda_library(
         name,
         srcs,
         hdrs,
-        device_hdrs = [],
-        deps = [],
-        emulated_srcs = None):
+        core,
+        emulated_srcs):
     """CUDA kernels and their launchers, without TensorFlow.
 
     Empty without nvcc; otherwise defines LODESTAR_CUDA for its dependents.
+    name + "_emulated", for tests, runs on the CPU (tests/cuda/emulation).
 
     Args:
       name: Target name.
       srcs: *.cu.cc files.
-      hdrs: Headers for host code, which may include cuda_runtime.h.
-      device_hdrs: Other headers that srcs include.
-      deps: Libraries of hdrs.
-      emulated_srcs: Sources of name + "_emulated", for tests, which runs on the
-        CPU (tests/cuda/emulation). By default there is no such target.
+      hdrs: Headers, which may include cuda_runtime.h.
+      core: The folders of tf_ops/core that they include.
+      emulated_srcs: Sources of the emulation.
     """
-    if emulated_srcs != None:
-        native.cc_library(
-            name = name + "_emulated",
-            testonly = True,
-            srcs = emulated_srcs + device_hdrs,
-            hdrs = hdrs,
-            copts = _COPTS + [
-                "-Wno-maybe-uninitialized",
-                "-Wno-unknown-pragmas",
-                "-fno-math-errno",
-            ],
-            defines = ["LODESTAR_CUDA=1", "LODESTAR_EMULATED_CUDA=1"],
-            linkstatic = True,
-            deps = deps + ["//tests/cuda/emulation:cuda_runtime"],
-            visibility = _VISIBILITY,
-        )
+    deps = ["//tf_ops/core/" + folder for folder in core]
+    native.cc_library(
+        name = name + "_emulated",
+        testonly = True,
+        srcs = emulated_srcs,
+        hdrs = hdrs,
+        copts = _COPTS + [
+            "-Wno-maybe-uninitialized",
+            "-Wno-unknown-pragmas",
+            "-fno-math-errno",
+        ],
+        defines = ["LODESTAR_CUDA=1", "LODESTAR_EMULATED_CUDA=1"],
+        linkstatic = True,
+        deps = deps + ["//tests/cuda/emulation:cuda_runtime"],
+        visibility = _VISIBILITY,
+    )
     if not NVCC:
         native.cc_library(name = name, visibility = _VISIBILITY)
         return
+    headers = hdrs + [dep + ":headers" for dep in deps]
     native.cc_library(
         name = name,
         srcs = [
-            _cuda_object(src[:-len(".cu.cc")] + "_cuda", src, hdrs + device_hdrs)
+            _cuda_object(src[:-len(".cu.cc")] + "_cuda", src, headers)
             for src in srcs
         ],
         hdrs = hdrs,
@@ -153,16 +160,16 @@ def lodestar_cuda_test(name, srcs, deps = [], **kwargs):
     if NVCC:
         _cc_test(name, srcs, deps, **kwargs)
 
-def lodestar_kernels_test(name, srcs, kernels, deps = []):
+def lodestar_kernels_test(name, kernels, deps):
     """A lodestar_cuda_test, and emulated_`name` with emulated kernels.
 
     Args:
-      name: Target name.
-      srcs: C++ sources and headers, no CUDA sources. The program must support
-        --few, which reduces its work for the emulation.
+      name: Target name. The program `name`.cc must support --few, which reduces
+        its work for the emulation.
       kernels: The lodestar_cuda_library under test, as //folder:name.
       deps: Libraries.
     """
+    srcs = [name + ".cc"] + native.glob(["*.h"])
     lodestar_cuda_test(name, srcs, deps + [kernels])
     _cc_test(
         "emulated_" + name,
@@ -235,22 +242,34 @@ def lodestar_emulated_op_library(name, srcs, deps, hdrs = None):
     """
     lodestar_op_library(name, srcs, hdrs, deps, testonly = True)
 
-def lodestar_cc_test(name, srcs = [], deps = [], **kwargs):
-    """GoogleTests of tf_ops/core: `name`.cc, if it exists, and srcs.
+def lodestar_core_tests(deps = [], together = {}, others = {}, exclude = []):
+    """GoogleTests of a folder of tf_ops/core, one target for each file.
 
     Args:
-      name: Target name.
-      srcs: Other C++ sources and headers. Tests of small headers share a target,
-        so that it is linked once.
-      deps: Libraries.
-      **kwargs: Arguments of cc_test.
+      deps: Libraries that all of them use, other than the folder.
+      together: Maps names of targets to the tests that they consist of. Tests of
+        small headers share a target, so that it is linked once.
+      others: Maps names of targets to further arguments of cc_test.
+      exclude: Tests that have other targets.
     """
-    _cc_test(
-        name,
-        native.glob([name + ".cc"], allow_empty = True) + srcs,
-        deps + ["@local_config_gtest//:gtest_main"],
-        **kwargs
-    )
+    targets = dict(together)
+    for file in native.glob(["*_test.cc"]):
+        test = file[:-len(".cc")]
+        if test not in exclude and not [t for ts in together.values() for t in ts if t == test]:
+            targets[test] = [test]
+    for name, tests in targets.items():
+        arguments = dict(others.get(name, {}))
+        own_deps = arguments.pop("deps", [])
+        _cc_test(
+            name,
+            [test + ".cc" for test in tests] + native.glob(["*.h"], allow_empty = True),
+            deps + own_deps + [
+                "//tests/core/testing",
+                "//tf_ops/core/" + _folder(),
+                "@local_config_gtest//:gtest_main",
+            ],
+            **arguments
+        )
 
 def lodestar_guards_test(name, broken, deps = [], pauses = False):
     """A GoogleTest, and tests that it fails with a broken guard of core.

@@ -15,6 +15,7 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
 #include "tests/cuda/outside_update.h"
+#include "tests/cuda/run_tests.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
@@ -36,9 +37,6 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lodestar {
 namespace {
-
-// Fewer ids, for a slow device.
-bool few = false;
 
 class FailingAllocator final : public DeviceAllocator {
  public:
@@ -140,8 +138,8 @@ void TestEachAllocation(Random* random) {
   const AttachedOptimizer unfused = Unfused(2);
   const std::vector<char> own(n, 0);
   const DeviceBuffer<char> device_own(own);
-  GatheredRows<DeviceBuffer, float> device_rows(n, kWidth, 2);
-  GatheredRows<HostMemory, float> host_rows(n, kWidth, 2);
+  GatheredRows<DeviceBuffer> device_rows(n, kWidth, 2);
+  GatheredRows<HostMemory> host_rows(n, kWidth, 2);
   int64_t gathered = 0;
   const auto gather_from = [&](Table* table, const int64_t* of, const char* are,
                                const void* gradients, RowsForUpdate out,
@@ -388,6 +386,5 @@ int main(int argc, char** argv) {
   using namespace lodestar;
   return RunTests(
       argc, argv,
-      {{"allocations", TestEachAllocation}, {"two tables", TestTwoTables}},
-      &few);
+      {{"allocations", TestEachAllocation}, {"two tables", TestTwoTables}});
 }

@@ -18,6 +18,7 @@
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
+#include "tests/cuda/run_tests.h"
 #include "tf_ops/core/collection/embedding_collection.h"
 #include "tf_ops/core/device/batch/device_csr.h"
 #include "tf_ops/core/device/batch/device_features.h"
@@ -25,9 +26,6 @@
 
 namespace lodestar {
 namespace {
-
-// Smaller batches, for a slow device.
-bool few = false;
 
 void TestBlock(Random*) {
   DeviceBlock block;
@@ -578,6 +576,5 @@ int main(int argc, char** argv) {
                    {"staging", TestStaging},
                    {"features", TestFeatures},
                    {"parts", TestParts},
-                   {"memory", TestOutOfMemory}},
-                  &few);
+                   {"memory", TestOutOfMemory}});
 }

@@ -13,13 +13,11 @@
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
+#include "tests/cuda/run_tests.h"
 #include "tf_ops/core/base/id_parts.h"
 
 namespace lodestar {
 namespace {
-
-// Fewer ids, for a slow device.
-bool few = false;
 
 void TestPartition(Random* random) {
   cudaStream_t stream;
@@ -77,5 +75,5 @@ void TestPartition(Random* random) {
 
 int main(int argc, char** argv) {
   using namespace lodestar;
-  return RunTests(argc, argv, {{"partition", TestPartition}}, &few);
+  return RunTests(argc, argv, {{"partition", TestPartition}});
 }

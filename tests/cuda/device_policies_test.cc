@@ -12,14 +12,12 @@
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_tables.h"
+#include "tests/cuda/run_tests.h"
 #include "tf_ops/core/device/device_store.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 
 namespace lodestar {
 namespace {
-
-// Fewer ids, for a slow device.
-bool few = false;
 
 AdmissionPolicy SomeAdmission(Random* random, int kind) {
   AdmissionPolicy policy;
@@ -109,8 +107,8 @@ void TestAdmission(Random* random) {
 // one row, ids that get their row in an update, and gradients that are skipped.
 void TestSharedRows(Random* random) {
   int number = 0;
-  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
-                             RowType::kFloat16, RowType::kBFloat16}) {
+  for (const RowType type :
+       {RowType::kFloat32, RowType::kFloat16, RowType::kBFloat16}) {
     for (const int64_t dim : {1, 5, 40}) {
       TablePolicies policies;
       policies.shared_rows = std::vector<int64_t>{1, 3, 97}[number % 3];
@@ -297,6 +295,5 @@ int main(int argc, char** argv) {
                    {"pending", TestAdmissionImport},
                    {"shared", TestSharedRows},
                    {"gradients", TestSharedGradients},
-                   {"eviction", TestOwnEviction}},
-                  &few);
+                   {"eviction", TestOwnEviction}});
 }

@@ -8,18 +8,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
+#include "tests/cuda/random.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/device/device_memory.h"
 #include "tf_ops/core/device/device_store.h"
@@ -28,12 +25,7 @@
 
 namespace lodestar {
 
-using Random = std::mt19937_64;
 using Ids = std::vector<int64_t>;
-
-inline int64_t Draw(Random* random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(*random);
-}
 
 // Allocates at most `allowed` bytes.
 class LimitedAllocator final : public DeviceAllocator {
@@ -270,13 +262,11 @@ struct Tables {
     device.reset(static_cast<DeviceStore*>(next_device.release()));
     host.reset(static_cast<EmbeddingStore*>(next_host.release()));
   }
-  // Updates by gradients of the type in which rows are computed. The other
-  // members of `update` are set.
-  template <typename C>
+  // Updates by gradients. The other members of `update` are set.
   void Update(TableUpdate update, const Ids& ids,
-              const std::vector<C>& gradients, const std::string& what) {
+              const std::vector<float>& gradients, const std::string& what) {
     const DeviceBuffer<int64_t> device_ids(ids);
-    const DeviceBuffer<C> device_gradients(gradients);
+    const DeviceBuffer<float> device_gradients(gradients);
     update.table = host.get();
     update.ids = ids;
     update.gradients = gradients.data();
@@ -319,28 +309,24 @@ struct Tables {
              const std::vector<float>& slot_inits, bool create_missing,
              Random* random, const std::string& what) {
     const int64_t u = static_cast<int64_t>(unique.size());
-    VisitRowType(type, [&](auto zero) {
-      using C = ComputeOf<decltype(zero)>;
-      std::vector<C> gradients(u * dim);
-      std::normal_distribution<double> normal;
-      for (C& g : gradients) g = static_cast<C>(normal(*random));
-      const DeviceBuffer<int64_t> ids(unique);
-      const DeviceBuffer<C> device_gradients(gradients);
-      TableUpdate update = UpdateOf(ids.data(), u, device_gradients.data());
-      update.optimizer = name;
-      update.hyperparameters = hyperparameters;
-      update.slot_inits = slot_inits;
-      update.create_missing = create_missing;
-      update.next_step = -1;
-      ExpectOk(UpdateDevice(on, update), what);
-      REQUIRE_CUDA(cudaStreamSynchronize(stream));
-      SparseOptimizer optimizer;
-      ExpectOk(SparseOptimizer::Create(name, hyperparameters, &optimizer),
-               what);
-      ExpectOk(host->Apply(unique, gradients.data(), name, optimizer,
-                           slot_inits, create_missing, -1, nullptr),
-               what + " on the host");
-    });
+    std::vector<float> gradients(u * dim);
+    std::normal_distribution<double> normal;
+    for (float& g : gradients) g = static_cast<float>(normal(*random));
+    const DeviceBuffer<int64_t> ids(unique);
+    const DeviceBuffer<float> device_gradients(gradients);
+    TableUpdate update = UpdateOf(ids.data(), u, device_gradients.data());
+    update.optimizer = name;
+    update.hyperparameters = hyperparameters;
+    update.slot_inits = slot_inits;
+    update.create_missing = create_missing;
+    update.next_step = -1;
+    ExpectOk(UpdateDevice(on, update), what);
+    REQUIRE_CUDA(cudaStreamSynchronize(stream));
+    SparseOptimizer optimizer;
+    ExpectOk(SparseOptimizer::Create(name, hyperparameters, &optimizer), what);
+    ExpectOk(host->Apply(unique, gradients.data(), name, optimizer, slot_inits,
+                         create_missing, -1, nullptr),
+             what + " on the host");
   }
 
   const int64_t dim;
@@ -375,38 +361,6 @@ inline Ids UniqueOf(const Ids& ids) {
   Ids positions(ids.size());
   BatchUnique(ids, nullptr, &unique, positions);
   return unique;
-}
-
-// Runs the tests selected by the arguments of a program: --seed=NUMBER, and
-// --few, which sets *few. Returns its exit status.
-struct NamedTest {
-  const char* name;
-  void (*run)(Random*);
-};
-inline int RunTests(int argc, char** argv, const std::vector<NamedTest>& tests,
-                    bool* few) {
-  uint64_t seed = std::random_device()();
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--seed=", 7) == 0) {
-      seed = std::strtoull(argv[i] + 7, nullptr, 10);
-    }
-    if (std::strcmp(argv[i], "--few") == 0) *few = true;
-  }
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: no CUDA device\n");
-    return 0;
-  }
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
-  for (const NamedTest& test : tests) {
-    const int64_t failed = check_counts.failed;
-    test.run(&random);
-    std::printf("%-12s %s\n", test.name,
-                check_counts.failed == failed ? "passed" : "FAILED");
-    std::fflush(stdout);
-  }
-  return ReportChecks();
 }
 
 }  // namespace lodestar

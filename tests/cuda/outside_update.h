@@ -34,8 +34,8 @@ inline AttachedOptimizer Unfused(int num_slots) {
   return optimizer;
 }
 
-// The memory of gathered rows on the host or the device; C: type of numbers.
-template <template <typename> class Memory, typename C>
+// The memory of gathered rows on the host or the device.
+template <template <typename> class Memory>
 struct GatheredRows {
   GatheredRows(int64_t count, int64_t dim, int64_t num_slots)
       : ids(count),
@@ -51,17 +51,15 @@ struct GatheredRows {
   }
   Memory<int64_t> ids;
   Memory<char> shared;
-  Memory<C> gradients;
-  Memory<C> values;
-  Memory<C> slots;
+  Memory<float> gradients;
+  Memory<float> values;
+  Memory<float> slots;
   Memory<int64_t> versions;
 };
 template <typename T>
 using HostMemory = std::vector<T>;
 
-// Rows of both tables between gathering and assigning. C: the type that rows
-// are computed in.
-template <typename C>
+// Rows of both tables between gathering and assigning.
 class OutsideUpdate {
  public:
   OutsideUpdate(Tables* tables, const AttachedOptimizer& optimizer)
@@ -69,12 +67,12 @@ class OutsideUpdate {
 
   // Gathers rows on both sides, and compares them.
   void Gather(const Ids& ids, const std::vector<char>& shared,
-              const std::vector<C>& gradients, Nonfinite nonfinite,
+              const std::vector<float>& gradients, Nonfinite nonfinite,
               const std::string& what) {
     const int64_t n = static_cast<int64_t>(ids.size());
     const DeviceBuffer<int64_t> device_ids(ids);
     const DeviceBuffer<char> device_shared(shared);
-    const DeviceBuffer<C> device_gradients(gradients);
+    const DeviceBuffer<float> device_gradients(gradients);
     const int64_t dim = tables_.dim;
     const int64_t slots = static_cast<int64_t>(optimizer_.slot_names.size());
     TableUpdate update;
@@ -86,8 +84,8 @@ class OutsideUpdate {
         update, {reinterpret_cast<const bool*>(device_shared.data()), n},
         optimizer_,
         [&](int64_t count, RowsForUpdate* out) {
-          device_ = std::make_unique<GatheredRows<DeviceBuffer, C>>(count, dim,
-                                                                    slots);
+          device_ =
+              std::make_unique<GatheredRows<DeviceBuffer>>(count, dim, slots);
           *out = device_->out();
           return Status();
         },
@@ -99,8 +97,7 @@ class OutsideUpdate {
     const Status on_host = tables_.host->GatherForUpdate(
         update, {reinterpret_cast<const bool*>(shared.data()), n}, optimizer_,
         [&](int64_t count, RowsForUpdate* out) {
-          host_ =
-              std::make_unique<GatheredRows<HostMemory, C>>(count, dim, slots);
+          host_ = std::make_unique<GatheredRows<HostMemory>>(count, dim, slots);
           *out = host_->out();
           return Status();
         },
@@ -127,9 +124,9 @@ class OutsideUpdate {
            what + ": writes outside its outputs");
   }
   void Gather(const Ids& ids, Random* random, const std::string& what) {
-    std::vector<C> gradients(ids.size() * tables_.dim);
+    std::vector<float> gradients(ids.size() * tables_.dim);
     std::normal_distribution<double> normal;
-    for (C& g : gradients) g = static_cast<C>(normal(*random));
+    for (float& g : gradients) g = static_cast<float>(normal(*random));
     Gather(ids, std::vector<char>(ids.size(), 0), gradients, Nonfinite::kPass,
            what);
   }
@@ -137,8 +134,8 @@ class OutsideUpdate {
   // Computes new rows and assigns them on both sides, which must find the same
   // rows changed. Returns their indices.
   std::vector<int64_t> Assign(const std::string& what) {
-    std::vector<C> values = host_->values;
-    std::vector<C> slots = host_->slots;
+    std::vector<float> values = host_->values;
+    std::vector<float> slots = host_->slots;
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = values[i] / 2 + host_->gradients[i];
     }
@@ -146,8 +143,8 @@ class OutsideUpdate {
       slots[i] += host_->gradients[i % values.size()];
     }
     const int64_t count = static_cast<int64_t>(host_->ids.size());
-    const DeviceBuffer<C> device_values(values);
-    const DeviceBuffer<C> device_slots(slots);
+    const DeviceBuffer<float> device_values(values);
+    const DeviceBuffer<float> device_slots(slots);
     const DeviceBuffer<char> device_changed(count);
     const RowsForUpdate on_device = device_->out();
     ExpectOk(tables_.device->AssignIfUnchanged(
@@ -186,7 +183,7 @@ class OutsideUpdate {
          left = Assign(what + ", again")) {
       Ids ids;
       std::vector<char> shared;
-      std::vector<C> gradients;
+      std::vector<float> gradients;
       for (const int64_t k : left) {
         ids.push_back(host_->ids[k]);
         shared.push_back(host_->shared[k]);
@@ -201,15 +198,15 @@ class OutsideUpdate {
 
  private:
   // Bit by bit, because NaN is not equal to itself.
-  static bool Same(const std::vector<C>& a, const std::vector<C>& b) {
+  static bool Same(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() &&
-           std::memcmp(a.data(), b.data(), a.size() * sizeof(C)) == 0;
+           std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
 
   Tables& tables_;
   const AttachedOptimizer optimizer_;
-  std::unique_ptr<GatheredRows<HostMemory, C>> host_;
-  std::unique_ptr<GatheredRows<DeviceBuffer, C>> device_;
+  std::unique_ptr<GatheredRows<HostMemory>> host_;
+  std::unique_ptr<GatheredRows<DeviceBuffer>> device_;
 };
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// Shapes, comparisons and the main function of the programs that compare the
-// CUDA kernels of the sequence ops with the CPU core.
+// Shapes and comparisons of the programs that compare the CUDA kernels of the
+// sequence ops with the CPU core.
 
 #ifndef LODESTAR_TESTS_CUDA_SEQUENCE_CHECKS_H_
 #define LODESTAR_TESTS_CUDA_SEQUENCE_CHECKS_H_
@@ -9,16 +9,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <random>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "tests/cuda/checks.h"
 #include "tests/cuda/device_buffer.h"
+#include "tests/cuda/run_tests.h"
 #include "tests/cuda/sequence_data.h"
 #include "tf_ops/core/base/float16.h"
 #include "tf_ops/kernels/sequence/cuda/number.h"
@@ -26,9 +23,6 @@
 namespace lodestar {
 
 constexpr int64_t kDims[] = {1, 3, 32, 129};
-
-// Fewer shapes, for a slow device.
-inline bool few = false;
 
 // The default stream: blocking copies wait for its work.
 constexpr cudaStream_t kStream = nullptr;
@@ -145,33 +139,6 @@ inline std::vector<Shape> Shapes(Random* random) {
     add(32, 1);
   }
   return shapes;
-}
-
-// Runs the checks of a program and returns its exit status. Skips them without
-// a device.
-inline int RunChecks(int argc, char** argv, void (*run)(Random*)) {
-  uint64_t seed = std::random_device()();
-  for (int i = 1; i < argc; ++i) {
-    if (std::strncmp(argv[i], "--seed=", 7) == 0) {
-      seed = std::strtoull(argv[i] + 7, nullptr, 10);
-    } else if (std::strcmp(argv[i], "--few") == 0) {
-      few = true;
-    } else {
-      std::fprintf(stderr, "usage: %s [--seed=NUMBER] [--few]\n", argv[0]);
-      return 2;
-    }
-  }
-  int devices = 0;
-  const cudaError_t error = cudaGetDeviceCount(&devices);
-  if (error != cudaSuccess || devices == 0) {
-    std::printf("SKIPPED: no CUDA device (%s); nothing was checked\n",
-                cudaGetErrorString(error));
-    return 0;
-  }
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  Random random(seed);
-  run(&random);
-  return ReportChecks();
 }
 
 }  // namespace lodestar

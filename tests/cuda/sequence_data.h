@@ -4,18 +4,12 @@
 #define LODESTAR_TESTS_CUDA_SEQUENCE_DATA_H_
 
 #include <cstdint>
-#include <random>
 #include <type_traits>
 #include <vector>
 
+#include "tests/cuda/random.h"
+
 namespace lodestar {
-
-using Random = std::mt19937_64;
-
-// Uniform in [low, high].
-inline int64_t Draw(Random* random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(*random);
-}
 
 inline std::vector<int64_t> SplitsOf(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> splits = {0};

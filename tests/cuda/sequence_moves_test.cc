@@ -185,5 +185,5 @@ void Run(Random* random) {
 }  // namespace lodestar
 
 int main(int argc, char** argv) {
-  return lodestar::RunChecks(argc, argv, lodestar::Run);
+  return lodestar::RunTests(argc, argv, {{"numbers", lodestar::Run}});
 }

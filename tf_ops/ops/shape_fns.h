@@ -79,11 +79,8 @@ constexpr char kMovedAttr[] =
     "T: {half, bfloat16, float, double, int8, int16, int32, int64, uint8, "
     "uint16, uint32, uint64, bool, string}";
 
-// The dtypes of table rows, and of their updates: double for double, else
-// float.
-constexpr char kRowDtype[] =
-    "dtype: {float, double, half, bfloat16} = DT_FLOAT";
-constexpr char kSlotDtype[] = "slot_dtype: {float, double} = DT_FLOAT";
+// The dtypes of table rows. Their updates and optimizer slots are float.
+constexpr char kRowDtype[] = "dtype: {float, half, bfloat16} = DT_FLOAT";
 
 // Checks that inputs 0, 1, ... have these ranks. kAnyRank, and inputs after the
 // last one, are not checked.

@@ -69,7 +69,6 @@ def sampled_rows(table: Any, limit: int) -> tuple[np.ndarray, np.ndarray, int]:
             gen_ops.lodestar_embedding_inspect,
             own,
             dtype=table._row_dtype,
-            slot_dtype=table._update_dtype,
         )
         rows.append(found.numpy())
     return np.concatenate(ids), np.concatenate(rows), count

@@ -66,8 +66,8 @@ class EmbeddingVariable(TableVariable):
         default_row: Value for an id without a row: `"zeros"`, `"initial"` (its
             initial value), a vector `[output_dim]`, or `SharedRows(n)`, which
             picks one of n trained rows.
-        dtype: Dtype of the rows and lookups: `tf.float32`, `tf.float64`,
-            `tf.float16` or `tf.bfloat16`. Rows of 16 bits are pooled and updated
+        dtype: Dtype of the rows and lookups: `tf.float32`, `tf.float16` or
+            `tf.bfloat16`. Rows of 16 bits are pooled and updated
             in float32, with float32 optimizer slots, and then rounded.
         rounding: How updates round rows of 16 bits: to `"nearest"`, or
             `"stochastic"`, which keeps small updates on average.
@@ -154,7 +154,6 @@ class EmbeddingVariable(TableVariable):
                     device,
                     self._attributes(own),
                     self._missing_values,
-                    self._update_dtype,
                 )
                 for device, own in zip(
                     self.devices or [None], evictions, strict=True
@@ -283,14 +282,6 @@ class EmbeddingVariable(TableVariable):
         table = cls(**config)
         table.trainable = trainable
         return table
-
-    @property
-    def _update_dtype(self) -> tf.DType:
-        """Dtype of optimizer slots and of applied gradients.
-
-        float64 for float64 rows, otherwise float32.
-        """
-        return tf.float64 if self._row_dtype == tf.float64 else tf.float32
 
     @property
     def step(self) -> tf.Tensor:

@@ -46,7 +46,6 @@ def _takes(table: Table, feature: FeatureAttrs) -> bool:
 
     With several GPUs, the shares of a bag must add up. That excludes max, the row
     of an empty bag, and single rows of a bag, because another row may be infinite.
-    The divisors of mean and sqrtn are float32, which is too coarse for float64 rows.
     """
     if table._workers is not None:
         return False
@@ -56,9 +55,7 @@ def _takes(table: Table, feature: FeatureAttrs) -> bool:
         return True
     if feature.default_id is not None:
         return False
-    if feature.combiner in ("mean", "sqrtn"):
-        return table._row_dtype != tf.float64
-    return feature.combiner in (None, "sum")
+    return feature.combiner in (None, "sum", "mean", "sqrtn")
 
 
 def features_by_device(

@@ -26,7 +26,7 @@ _NUM_SHARDS = "LODESTAR_NUM_SHARDS"
 # As in tf_ops/core: kMaxDim of rows/row_type.h and the shards of embedding_store.cc.
 _MAX_DIM = 65536
 _MAX_SHARDS = 4096
-ROW_DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16)
+ROW_DTYPES = (tf.float32, tf.float16, tf.bfloat16)
 DefaultRow: TypeAlias = (
     Literal["zeros", "initial"] | Sequence[float] | np.ndarray | SharedRows
 )

@@ -27,8 +27,7 @@ class EmbeddingRows(NamedTuple):
         ids: int64 `[N]`; ascending if exported.
         rows: `[N, D]`, of the table's dtype.
         optimizer_slots: Maps slot names to `[N, D]`, or to `[N, 1]` for
-            RowWiseAdagrad, float64 for float64 rows, else float32. Empty without
-            an optimizer.
+            RowWiseAdagrad, float32. Empty without an optimizer.
         frequencies: int64 `[N]`, or None for an import that counts from 0.
         last_seen: int64 `[N]`, steps, or None for an import at the table's step.
         optimizer: Name of the update rule that the slots belong to.

@@ -191,12 +191,11 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         frequencies = tf.zeros_like(ids)
     if last_seen is None:
         last_seen = tf.fill(tf.shape(ids), table.step)
-    slot_dtype = table._update_dtype
     names = list(slots)
     if names:
-        stacked = tf.stack([tf.cast(slots[n], slot_dtype) for n in names])
+        stacked = tf.stack([tf.cast(slots[n], tf.float32) for n in names])
     else:
-        stacked = tf.zeros([0, tf.size(ids), table.output_dim], slot_dtype)
+        stacked = tf.zeros([0, tf.size(ids), table.output_dim])
     inputs = [
         ids,
         ids_lib.to_numbers(rows.rows, "rows", table._row_dtype),
@@ -209,7 +208,7 @@ def from_rows(table: Any, rows: EmbeddingRows) -> dict[str, tf.Tensor]:
         *(tf.zeros([0], tf.int64) for _ in range(4)),
         tf.zeros([0], tf.uint8),
         tf.zeros([0, 0], table._row_dtype),
-        tf.zeros([0, 0, 0], slot_dtype),
+        tf.zeros([0, 0, 0]),
     ]
     return dict(zip(NAMES, inputs, strict=True))
 

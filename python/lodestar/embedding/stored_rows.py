@@ -62,10 +62,9 @@ def quantize(
         numbers = tf.cast(rows, dtype)
         _check_range(rows, numbers, what)
         return numbers, None
-    if rows.dtype != tf.float64:
-        rows = tf.cast(rows, tf.float32)
+    rows = tf.cast(rows, tf.float32)
     largest = tf.reduce_max(tf.abs(rows), axis=1)
-    scales = tf.cast(largest / _MOST_INT8, tf.float32)
+    scales = largest / _MOST_INT8
     _check_finite(rows, scales, what)
     scales = tf.where(
         largest < _SMALLEST,
@@ -73,7 +72,7 @@ def quantize(
         tf.maximum(scales, _SMALLEST),
     )
     divisors = tf.where(scales == 0, tf.ones_like(scales), scales)
-    numbers = tf.round(rows / tf.cast(divisors, rows.dtype)[:, tf.newaxis])
+    numbers = tf.round(rows / divisors[:, tf.newaxis])
     # The scale may have been rounded down.
     numbers = tf.clip_by_value(numbers, -_MOST_INT8, _MOST_INT8)
     return tf.cast(numbers, tf.int8), scales

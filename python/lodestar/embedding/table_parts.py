@@ -37,7 +37,6 @@ class TablePart(SharedResource):
         device: Device of the rows, or None for this process.
         attributes: Attributes of the EmbeddingVariable op.
         missing_row: Row for an id without one: `[dim]`, or `[0]`.
-        update_dtype: `_update_dtype` of the table.
     """
 
     def __init__(
@@ -46,12 +45,10 @@ class TablePart(SharedResource):
         device: str | None,
         attributes: dict[str, Any],
         missing_row: Any,
-        update_dtype: tf.DType,
     ):
         super().__init__(name, device)
         self._attributes = attributes
         self._missing_row = missing_row
-        self._update_dtype = update_dtype
         with tf.init_scope():
             _ = self.resource_handle
             self._eager_constants = self._constants()
@@ -77,7 +74,6 @@ class TablePart(SharedResource):
             optimizer_slots=optimizer_slots,
             with_rows=with_rows,
             dtype=self._attributes["dtype"],
-            slot_dtype=self._update_dtype,
         )
         return dict(zip(saved_state.NAMES, outputs, strict=True))
 
@@ -330,7 +326,6 @@ def inspect(table: Any, ids: tf.Tensor) -> InspectedIds:
                 gen_ops.lodestar_embedding_inspect,
                 own,
                 dtype=table._row_dtype,
-                slot_dtype=table._update_dtype,
             )
         )
         names[:] = [name.decode() for name in slot_names.numpy()]

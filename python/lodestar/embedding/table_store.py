@@ -40,7 +40,7 @@ def save_table(
         saved[name] = saved[name].swapaxes(0, 1)
     slots = len(saved["slot_names"])
     row_bytes = table.output_dim * (
-        table._row_dtype.size + slots * table._update_dtype.size
+        table._row_dtype.size + slots * tf.float32.size
     )
     row_bytes = max(row_bytes, 8)  # of an id
     item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}

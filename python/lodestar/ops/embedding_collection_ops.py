@@ -343,12 +343,11 @@ def put_weight_gradients(
             bags = feature.bags()
             gradient = tf.convert_to_tensor(gradients[feature.place])
             rows = rows_of(feature, gradient)
-            dtype = tf.float64 if rows.dtype == tf.float64 else tf.float32
             gradient = tf.reshape(
-                tf.cast(gradient, dtype), [-1, tf.shape(rows)[1]]
+                tf.cast(gradient, tf.float32), [-1, tf.shape(rows)[1]]
             )
             along = tf.reduce_sum(
-                tf.gather(gradient, bags[1]) * tf.cast(rows, dtype), axis=1
+                tf.gather(gradient, bags[1]) * tf.cast(rows, tf.float32), axis=1
             )
             result[first] = weights_gradient(feature, along, bags)
             first += 1
@@ -381,7 +380,7 @@ def weights_gradient(
 ) -> tf.Tensor:
     """Returns the gradient of a feature's weights, with plain TensorFlow ops.
 
-    `along` is float32 or float64 `[N]`, the dot product of each id's row with
+    `along` is float32 `[N]`, the dot product of each id's row with
     the gradient of its bag.
     """
     num_bags, bag_of_id, counted = bags
@@ -416,4 +415,8 @@ def weights_gradient(
                 along, tf.sqrt(total)
             ) - tf.math.divide_no_nan(along_pooled * used, total)
     result = tf.cast(tf.where(counted, result, zero), weights.dtype)
-    return tf.reshape(result, tf.shape(weights))
+    # Part of its gradient is that of the rows, which have none here.
+    return tf.raw_ops.PreventGradient(
+        input=tf.reshape(result, tf.shape(weights)),
+        message="the gradient of `weights` of bags is not differentiable.",
+    )

@@ -181,7 +181,6 @@ def table_gradient(
     return tf.IndexedSlices(values, ids, shape)
 
 
-@tf.RegisterGradient("Lodestar>EmbeddingFindForGradient")
 @tf.RegisterGradient("Lodestar>EmbeddingFind")
 def _find_gradient(op: tf.Operation, grad: tf.Tensor, *_: tf.Tensor) -> Grads:
     with beside(op.outputs[0]):

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 from lodestar.ops import embedding_collection_ops as collection_ops
-from lodestar.ops import embedding_ops
 
 # Inputs of a pooling op with one item per table.
 _TABLES_INPUTS = ("hooks", "rows", "unique_ids", "positions")
@@ -175,7 +174,7 @@ def partition_rows(
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
     """Divides ids `[N]` with rows `[N, ...]` among parts; differentiable in rows.
 
-    On a GPU rows must be float32 or float64.
+    On a GPU rows must be float32.
     """
     with tf.device(device):
         shared = gen_ops.lodestar_embedding_partition_rows(
@@ -238,12 +237,9 @@ def _pool_gradient(
 
     def rows_of(feature: collection_ops.FeatureOfOp, _: tf.Tensor) -> tf.Tensor:
         table = feature.attrs["tables"]
-        rows = _of_hook(
-            *(inputs[name][table] for name in ("hooks", "rows", "unique_ids"))
-        )
         *_, left = feature.bags()
         # Zeros first, for padding and ids beyond max_length.
-        rows = tf.pad(rows, [[1, 0], [0, 0]])
+        rows = tf.pad(inputs["rows"][table], [[1, 0], [0, 0]])
         places = tf.scatter_nd(
             tf.where(left),
             positions()[feature.place] + 1,
@@ -261,19 +257,6 @@ def _pool_gradient(
         rows_of,
     )
     return result
-
-
-@tf.custom_gradient
-def _of_hook(hook: tf.Tensor, rows: tf.Tensor, unique_ids: tf.Tensor) -> Any:
-    """Returns `rows`, with a gradient for the hook instead of the rows."""
-
-    def gradient(grad: tf.Tensor) -> tuple[Any, None, None]:
-        of_hook = embedding_ops.table_gradient(
-            tf.convert_to_tensor(grad), unique_ids, hook.shape[1]
-        )
-        return of_hook, None, None
-
-    return tf.identity(rows), gradient
 
 
 def _positions_of_features(

@@ -160,11 +160,11 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
     parts: Sequence[TablePart] = u.table._parts
     if len(parts) == 1:
         with parts[0].on_device():
-            gradient = _cast(u.gradient, u.table)
+            gradient = _cast(u.gradient)
         return [u._replace(table=parts[0], gradient=gradient)]
     gpu = first_gpu(parts)
     if gpu is None:
-        merged = merge_duplicates(_cast(u.gradient, u.table))
+        merged = merge_duplicates(_cast(u.gradient))
         pieces = [(merged, "CPU")]
     else:
         # Each lookup has summed its rows by id. Parts sum over several lookups.
@@ -172,7 +172,7 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
     divided = []
     for piece, device in pieces:
         with tf.device(device):
-            piece = _cast(piece, u.table)
+            piece = _cast(piece)
         divided.append(
             partition_rows(piece.indices, piece.values, len(parts), device)
         )
@@ -187,9 +187,9 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
     return of_parts
 
 
-def _cast(gradient: tf.IndexedSlices, table: Any) -> tf.IndexedSlices:
+def _cast(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     return tf.IndexedSlices(
-        tf.cast(gradient.values, table._update_dtype),
+        tf.cast(gradient.values, tf.float32),
         tf.cast(gradient.indices, tf.int64),
     )
 
@@ -387,7 +387,6 @@ class GradientSum(tf.Module):
             table.output_dim,
             embeddings_initializer="zeros",
             seed=(0, 0),
-            dtype=table._update_dtype,
             devices=table.devices,
             name=f"{table.name}{GRADIENT_SUM}",
         )

@@ -42,10 +42,10 @@ class RowTensor(_private.VariableStandIn):
     constraint = None
     trainable = True
 
-    def __init__(self, name: str, dim: int, dtype: tf.DType):
+    def __init__(self, name: str, dim: int):
         self.name = self.path = name
         super().__init__(f"{name}_{id(self)}")
-        self._outside_of_steps = tf.TensorSpec([None, dim], dtype)
+        self._outside_of_steps = tf.TensorSpec([None, dim], tf.float32)
         self._here = threading.local()
 
     @property
@@ -154,8 +154,7 @@ class UnfusedOptimizer:
         self._original = optimizer
         self._table = weakref.ref(table)
         self._dim = table.output_dim
-        self._dtype = table._update_dtype
-        self._rows = RowTensor(table.name, self._dim, self._dtype)
+        self._rows = RowTensor(table.name, self._dim)
         self._slots: list[RowTensor] = []
         self.slot_names: list[str] = []
         self.slot_inits: list[float] = []
@@ -259,7 +258,7 @@ class UnfusedOptimizer:
         number, taken = 1, name
         while taken in self.slot_names:
             taken, number = f"{name}_{number}", number + 1
-        slot = RowTensor(taken, self._dim, self._dtype)
+        slot = RowTensor(taken, self._dim)
         self.slot_names.append(taken)
         self._slots.append(slot)
         # New rows start with it at any time, so it must be one number.
@@ -307,7 +306,7 @@ class UnfusedOptimizer:
         """Returns rows and slots after a step."""
         if rows.shape[0] == 0:
             return rows, slots  # keras.ops.add takes [0, dim] for a bias
-        learning_rate = tf.cast(learning_rate, self._dtype)
+        learning_rate = tf.cast(learning_rate, tf.float32)
         self._rows.value = rows
         for slot, value in zip(self._slots, slots, strict=True):
             slot.value = value
@@ -327,10 +326,10 @@ class UnfusedOptimizer:
         dim = self._dim
         sizes = np.array([[1e-3], [1.0], [1e3]], np.float32)
         wave = np.sin(np.arange(3.0 * dim, dtype=np.float32) + 1.0)
-        gradient = tf.cast(wave.reshape(3, dim) * sizes, self._dtype)
-        rows = tf.cast(np.cos(wave).reshape(3, dim) * sizes[::-1], self._dtype)
+        gradient = tf.cast(wave.reshape(3, dim) * sizes, tf.float32)
+        rows = tf.cast(np.cos(wave).reshape(3, dim) * sizes[::-1], tf.float32)
         slots = [
-            tf.constant(init, self._dtype, [3, dim]) for init in self.slot_inits
+            tf.constant(init, tf.float32, [3, dim]) for init in self.slot_inits
         ]
         rate = tf.constant(0.1)
 
@@ -405,9 +404,7 @@ class UnfusedOptimizer:
                 shared,
                 versions,
                 rows,
-                tf.stack(slots)
-                if names
-                else tf.zeros([0, tf.size(ids), dim], self._dtype),
+                tf.stack(slots) if names else tf.zeros([0, tf.size(ids), dim]),
                 next_step,
                 optimizer=self.name,
                 slot_names=names,

@@ -36,7 +36,6 @@ class TableFile:
     def row_type(self) -> np.dtype:
         """Returns the dtype of a record: id, last_seen, frequency, values, slots."""
         dtype = np.dtype(tf.as_dtype(self.entry.dtype).as_numpy_dtype)
-        slot = np.dtype("f8" if dtype == np.float64 else "f4")
         # NumPy records cannot hold bfloat16, so use its bits.
         value = dtype if dtype.kind == "f" else np.dtype(np.uint16)
         names = ["id", "last_seen", "frequency", "values"]
@@ -46,7 +45,7 @@ class TableFile:
         for name in names[3:]:
             kind, width = value, self.entry.dim
             if name != "values":
-                kind = slot
+                kind = np.dtype(np.float32)
                 width = 1 if is_row_wise(self.entry.optimizer) else width
             formats.append((kind, (width,)))
             offsets.append(end)

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/core/testing/errors.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/base/batch_unique.h"
 #include "tf_ops/core/base/hash.h"
 #include "tf_ops/core/base/id_parts.h"
@@ -22,15 +24,6 @@ using Ids = CollectionBatch::Ids;
 
 constexpr int kDims[] = {3, 8};
 constexpr int kNumTables = 2;
-
-std::unique_ptr<EmbeddingStore> MakeStore(int dim) {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("uniform", -1, 1, 5, 7, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(EmbeddingStore::Create(dim, 4, initializer, &store).ok());
-  return store;
-}
 
 // Splits into ranges of 3 items, one thread each.
 ParallelFor Threads() {
@@ -273,7 +266,7 @@ struct Together {
 
 struct Stores {
   Stores() {
-    for (int dim : kDims) owned.push_back(MakeStore(dim));
+    for (int dim : kDims) owned.push_back(StoreOf(dim));
     for (const auto& store : owned) pointers.push_back(store.get());
   }
   std::vector<std::unique_ptr<EmbeddingStore>> owned;
@@ -312,9 +305,8 @@ TEST_P(EmbeddingCollectionTest, EqualsSingleLookups) {
       }
     }
     for (int t = 0; t < kNumTables; ++t) {
-      EmbeddingRows a, b;
-      ASSERT_TRUE(stores.pointers[t]->Export(true, &a, nullptr).ok());
-      ASSERT_TRUE(others.pointers[t]->Export(true, &b, nullptr).ok());
+      const EmbeddingRows a = Export(*stores.pointers[t]);
+      const EmbeddingRows b = Export(*others.pointers[t]);
       EXPECT_EQ(a.ids, b.ids);
       EXPECT_EQ(a.values, b.values);
       // One occurrence per id, however many features contain it.
@@ -594,12 +586,8 @@ TEST(EmbeddingCollectionErrorTest, NamesTheFeature) {
   tensors[0].row_splits = splits;
   tensors[1].row_splits = bad_splits;
   CollectionBatch batch;
-  const Status status =
-      batch.Init(features, tensors, 1, Ids::kByTable, nullptr);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("feature 'bad': `row_splits"),
-            std::string::npos)
-      << status.message();
+  ExpectError(batch.Init(features, tensors, 1, Ids::kByTable, nullptr),
+              StatusCode::kInvalidArgument, {"feature 'bad': `row_splits"});
 }
 
 }  // namespace

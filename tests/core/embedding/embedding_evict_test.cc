@@ -148,16 +148,9 @@ TablePolicies Full(int64_t n) {
   return policies;
 }
 
-EmbeddingStore::LookupOptions Training() {
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
-  options.count_frequency = true;
-  return options;
-}
-
 Status TryLookup(EmbeddingStore* store, const std::vector<int64_t>& ids) {
   std::vector<RowRef> refs(ids.size());
-  return store->FindOrInsert(ids, Training(), refs, nullptr);
+  return store->FindOrInsert(ids, kTraining, refs, nullptr);
 }
 
 TEST(EmbeddingEvictTest, AFullTableRaisesAndChangesNothing) {
@@ -209,7 +202,7 @@ TEST(EmbeddingEvictTest, NoOtherTableChangesIfOneIsFull) {
   const std::vector<EmbeddingStore::TableIds> tables = {
       {other.get(), ids, {refs.data(), 3}, nullptr, {}, nullptr, {}, {}},
       {full.get(), ids, {refs.data() + 3, 3}, nullptr, {}, nullptr, {}, {}}};
-  EXPECT_FALSE(EmbeddingStore::FindOrInsert(tables, Training(), nullptr).ok());
+  EXPECT_FALSE(EmbeddingStore::FindOrInsert(tables, kTraining, nullptr).ok());
   EXPECT_EQ(other->size(), 0);
   EXPECT_EQ(full->size(), 0);
 }

@@ -50,7 +50,7 @@ TEST(EmbeddingGradientTest, PartsPartitionAllPositions) {
     for (int64_t position = 0; position < 1000; ++position) {
       int64_t owners = 0;
       for (int64_t part = 0; part < kSumParts; ++part) {
-        const GradientSums<float> sums(nullptr, 1000, dim, part, kSumParts);
+        const GradientSums sums(nullptr, 1000, dim, part, kSumParts);
         owners += sums.Has(position);
         EXPECT_FALSE(sums.Has(kNoPosition));
       }

@@ -53,35 +53,18 @@ inline std::vector<bool> Lookup(EmbeddingStore* store,
                                 const std::vector<int64_t>& ids,
                                 bool insert = true, bool count = true,
                                 const ParallelFor* parallel = nullptr) {
-  std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = insert;
-  options.count_frequency = count;
-  EXPECT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
   std::vector<bool> found;
-  for (const RowRef& ref : refs) found.push_back(ref.found());
+  for (const RowRef& ref :
+       FindOrInsert(store, ids, {insert, count}, parallel)) {
+    found.push_back(ref.found());
+  }
   return found;
 }
 
 inline void Advance(EmbeddingStore* store,
                     const std::vector<int64_t>& ids = {}) {
-  const SparseOptimizer sgd = OptimizerOf("sgd", {0.5f, 0.0f});
   const std::vector<float> gradients(ids.size() * kDim, 1.0f);
-  ASSERT_TRUE(
-      store->Apply(ids, gradients.data(), "sgd", sgd, {}, false, -1, nullptr)
-          .ok());
-}
-
-inline EmbeddingRows Export(const EmbeddingStore& store) {
-  EmbeddingRows rows;
-  EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
-  return rows;
-}
-
-inline std::vector<int64_t> Range(int64_t begin, int64_t end) {
-  std::vector<int64_t> ids;
-  for (int64_t id = begin; id < end; ++id) ids.push_back(id);
-  return ids;
+  ASSERT_TRUE(Apply(store, ids, gradients, {"sgd", {0.5f, 0.0f}}).ok());
 }
 
 inline uint64_t Mixed(int64_t id) { return Mix64(static_cast<uint64_t>(id)); }

@@ -250,9 +250,7 @@ TEST_P(EmbeddingPoliciesModelTest, RandomEventsAgreeWithAModel) {
       ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), threads).ok());
       model.Assign(ids);
     } else if (kind < 96) {
-      int64_t removed = 0;
-      ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
-      ASSERT_EQ(removed, model.Remove(ids));
+      ASSERT_EQ(Remove(store.get(), ids), model.Remove(ids));
     } else if (kind < 97) {
       EvictionPolicy age;
       age.max_age = 20 + rng() % 200;

@@ -29,8 +29,7 @@ class RowRoomTest : public testing::TestWithParam<RowType> {
       using T = decltype(zero);
       std::vector<T> rows;
       for (int i = 0; i < 3; ++i) {
-        rows.resize(rows.size() + dim,
-                    RoundTo<T>(static_cast<ComputeOf<T>>(i + 1)));
+        rows.resize(rows.size() + dim, RoundTo<T>(static_cast<float>(i + 1)));
       }
       EXPECT_TRUE(store->InsertOrAssign(ids_, rows.data(), nullptr).ok());
     });
@@ -43,7 +42,7 @@ class RowRoomTest : public testing::TestWithParam<RowType> {
     return bags;
   }
   // Expects {1s, 5s}.
-  void ExpectPooled(const std::vector<double>& pooled, int dim) {
+  void ExpectPooled(const std::vector<float>& pooled, int dim) {
     VisitRowType(GetParam(), [&](auto zero) {
       using T = decltype(zero);
       const T* rows = reinterpret_cast<const T*>(pooled.data());
@@ -60,7 +59,7 @@ class RowRoomTest : public testing::TestWithParam<RowType> {
 TEST_P(RowRoomTest, WideRowsArePooledOnSmallStacks) {
   for (const int dim : kDims) {
     const auto store = MakeStore(dim);
-    std::vector<double> pooled(2 * dim);
+    std::vector<float> pooled(2 * dim);
     OnSmallStack([&] {
       PoolFind({store.get(), Missing()}, MakeBags(), pooled.data(), nullptr);
     });
@@ -73,7 +72,7 @@ TEST_P(RowRoomTest, WideRowsArePooledOutOfMemory) {
   const int dim = kDims[2];
   const auto store = MakeStore(dim);
   for (int repeat = 0; repeat < 2; ++repeat) {
-    std::vector<double> pooled(2 * dim);
+    std::vector<float> pooled(2 * dim);
     {
       FailAllocation fail(0);
       PoolFind({store.get(), Missing()}, MakeBags(), pooled.data(), nullptr);
@@ -84,7 +83,7 @@ TEST_P(RowRoomTest, WideRowsArePooledOutOfMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, RowRoomTest,
-                         testing::Values(RowType::kFloat32, RowType::kFloat64,
+                         testing::Values(RowType::kFloat32,
                                          RowType::kBFloat16));
 
 TEST(WideRowRoomTest, ThreadsTakeTurnsInTheStaticBuffer) {

@@ -1,5 +1,5 @@
 // Tables of every row type: values survive a round trip, and results are
-// computed in float or double and rounded once.
+// computed in float and rounded once.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,6 @@ constexpr int kDims[] = {1, 2, 3, 5, 7, 4096};
 template <typename T>
 class EmbeddingRowTypesTest : public testing::Test {
  protected:
-  using C = ComputeOf<T>;
   using Store = std::unique_ptr<EmbeddingStore>;
 
   static Store Make(int dim, int64_t shards = 4,
@@ -34,12 +33,12 @@ class EmbeddingRowTypesTest : public testing::Test {
     return StoreOf(dim, shards, InitializerOf("normal", 0, 0.05f), policies,
                    RowTypeOf<T>());
   }
-  // Values that every type rounds, except float and double.
+  // Values that every type rounds, except float.
   static std::vector<T> Random(int64_t count, uint64_t seed) {
     std::mt19937_64 rng(seed);
     std::normal_distribution<double> normal;
     std::vector<T> numbers(count);
-    for (T& x : numbers) x = RoundTo<T>(static_cast<C>(normal(rng)));
+    for (T& x : numbers) x = RoundTo<T>(static_cast<float>(normal(rng)));
     return numbers;
   }
   static bool Same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -65,7 +64,7 @@ class EmbeddingRowTypesTest : public testing::Test {
   }
 };
 
-using RowTypes = testing::Types<float, double, Float16, BFloat16>;
+using RowTypes = testing::Types<float, Float16, BFloat16>;
 TYPED_TEST_SUITE(EmbeddingRowTypesTest, RowTypes);
 
 TYPED_TEST(EmbeddingRowTypesTest, RowsSurviveARoundTrip) {
@@ -77,8 +76,7 @@ TYPED_TEST(EmbeddingRowTypesTest, RowsSurviveARoundTrip) {
     const std::vector<T> rows = this->Random(ids.size() * dim, 3);
     ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
     EXPECT_TRUE(this->Same(this->Read(*store, ids), rows));
-    EmbeddingRows exported;
-    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    const EmbeddingRows exported = Export(*store);
     EXPECT_TRUE(this->Same(this->As(exported.values), rows));
     InspectedIds inspected;
     ASSERT_TRUE(store->Inspect(ids, &inspected, {}).ok());
@@ -110,11 +108,8 @@ TYPED_TEST(EmbeddingRowTypesTest, InitialValuesAreRoundedFloats) {
     Missing initial;
     initial.kind = Missing::Kind::kInitial;
     EXPECT_TRUE(this->Same(this->Read(*store, {5}, initial), wanted));
-    std::vector<RowRef> refs(1);
-    EmbeddingStore::LookupOptions options;
-    options.insert = true;
     const std::vector<int64_t> ids = {5};
-    ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+    FindOrInsert(store.get(), ids);
     EXPECT_TRUE(this->Same(this->Read(*store, ids), wanted));
   }
 }
@@ -122,7 +117,6 @@ TYPED_TEST(EmbeddingRowTypesTest, InitialValuesAreRoundedFloats) {
 // Adam's slots after the first step do not fit 16 bits.
 TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
   using T = TypeParam;
-  using C = ComputeOf<T>;
   const std::vector<float> inits = {0.0f, 0.0f};
   const SparseOptimizer adam =
       OptimizerOf("adam", {0.1f, 0.01f, 0.1f, 0.001f, 1e-7f, 0.1f});
@@ -133,9 +127,10 @@ TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
     const int64_t size = ids.size() * dim;
     std::vector<T> rows = this->Random(size, 5);
     ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
-    std::vector<C> slots[2] = {std::vector<C>(size), std::vector<C>(size)};
+    std::vector<float> slots[2] = {std::vector<float>(size),
+                                   std::vector<float>(size)};
     for (int step = 0; step < 4; ++step) {
-      std::vector<C> gradients(size);
+      std::vector<float> gradients(size);
       const std::vector<T> random = this->Random(size, 10 + step);
       for (int64_t i = 0; i < size; ++i) {
         gradients[i] = ToCompute(random[i]) / 3;
@@ -144,19 +139,18 @@ TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
                       ->Apply(ids, gradients.data(), "adam", adam, inits, false,
                               -1, nullptr)
                       .ok());
-      std::vector<C> value(dim);
+      std::vector<float> value(dim);
       for (size_t i = 0; i < ids.size(); ++i) {
         ToComputeRow(&rows[i * dim], dim, value.data());
-        C* of_row[] = {&slots[0][i * dim], &slots[1][i * dim]};
+        float* of_row[] = {&slots[0][i * dim], &slots[1][i * dim]};
         adam.Update(&gradients[i * dim], dim, value.data(), of_row);
         RoundRow(value.data(), dim, &rows[i * dim]);
       }
       ASSERT_TRUE(this->Same(this->Read(*store, ids), rows)) << step;
     }
-    EmbeddingRows exported;
-    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
-    EXPECT_EQ(exported.slots.type(), RowTypeOf<C>());
-    const Span<const C> out = exported.slots.template as<C>();
+    const EmbeddingRows exported = Export(*store);
+    EXPECT_EQ(exported.slots.type(), RowType::kFloat32);
+    const Span<const float> out = exported.slots.template as<float>();
     ASSERT_EQ(out.size(), 2 * size);
     for (int s = 0; s < 2; ++s) {
       EXPECT_TRUE(
@@ -167,14 +161,13 @@ TYPED_TEST(EmbeddingRowTypesTest, UpdatesAreComputedWideAndRoundedOnce) {
 
 TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
   using T = TypeParam;
-  using C = ComputeOf<T>;
   // 1000 ones: a bfloat16 sum would stop at 256.
   constexpr int64_t kLong = 1000;
   for (int dim : {1, 3, 40}) {
     auto store = this->Make(dim);
     const std::vector<int64_t> known = this->Ids(20);
     std::vector<T> rows = this->Random(known.size() * dim, 6);
-    std::fill_n(rows.begin(), dim, RoundTo<T>(C{1}));
+    std::fill_n(rows.begin(), dim, RoundTo<T>(1.0f));
     ASSERT_TRUE(store->InsertOrAssign(known, rows.data(), nullptr).ok());
     std::vector<int64_t> ids(kLong, known[0]);
     ids.insert(ids.end(), known.begin(), known.end());
@@ -202,15 +195,15 @@ TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
       EXPECT_TRUE(this->Same(again, pooled));
       EXPECT_EQ(winners_again, winners);
       for (int c = 0; c < dim; ++c) {
-        C sum = 0;
-        C most = ToCompute(rows[c]);
+        float sum = 0;
+        float most = ToCompute(rows[c]);
         for (size_t i = 0; i < known.size(); ++i) {
           sum += ToCompute(rows[i * dim + c]);
           most = std::max(most, ToCompute(rows[i * dim + c]));
         }
-        const C n = static_cast<C>(known.size());
-        C wanted = sum;
-        C of_ones = kLong;
+        const float n = static_cast<float>(known.size());
+        float wanted = sum;
+        float of_ones = kLong;
         if (combiner == Combiner::kMean) wanted = sum / n, of_ones = 1;
         if (combiner == Combiner::kSqrtn) {
           wanted = sum / std::sqrt(n);
@@ -233,16 +226,15 @@ TYPED_TEST(EmbeddingRowTypesTest, BagsAreSummedWideAndRoundedOnce) {
 
 TYPED_TEST(EmbeddingRowTypesTest, GradientsAreSummedWide) {
   using T = TypeParam;
-  using C = ComputeOf<T>;
   constexpr int kDim = 3;
   const std::vector<T> gradients = this->Random(400 * kDim, 7);
   std::vector<int64_t> positions(400);
   for (size_t i = 0; i < positions.size(); ++i) positions[i] = i % 5;
-  std::vector<C> sums(5 * kDim);
+  std::vector<float> sums(5 * kDim);
   SumByPosition(gradients.data(), positions, 5, kDim, sums.data(), nullptr);
   for (int u = 0; u < 5; ++u) {
     for (int c = 0; c < kDim; ++c) {
-      C sum = 0;
+      float sum = 0;
       for (int i = u; i < 400; i += 5)
         sum += ToCompute(gradients[i * kDim + c]);
       EXPECT_EQ(sums[u * kDim + c], sum);
@@ -254,7 +246,6 @@ TYPED_TEST(EmbeddingRowTypesTest, GradientsAreSummedWide) {
 // eviction.
 TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
   using T = TypeParam;
-  using C = ComputeOf<T>;
   constexpr int kDim = 5;
   const std::vector<float> inits = {0.1f};
   const SparseOptimizer adagrad = OptimizerOf("adagrad", {0.1f, 0.01f, 1e-7f});
@@ -269,12 +260,10 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
       for (int64_t& id : ids) id = static_cast<int64_t>(rng() % 3000) - 1000;
       std::sort(ids.begin(), ids.end());
       ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-      std::vector<RowRef> refs(ids.size());
-      EmbeddingStore::LookupOptions options;
-      options.insert = options.count_frequency = call % 3 != 0;
-      EXPECT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
+      const bool training = call % 3 != 0;
+      FindOrInsert(store.get(), ids, {training, training}, &parallel);
       const std::vector<T> random = this->Random(ids.size() * kDim, call);
-      std::vector<C> gradients(random.size());
+      std::vector<float> gradients(random.size());
       ToComputeRow(random.data(), random.size(), gradients.data());
       EXPECT_TRUE(store
                       ->Apply(ids, gradients.data(), "adagrad", adagrad, inits,
@@ -310,11 +299,10 @@ TYPED_TEST(EmbeddingRowTypesTest, ContentIsBitwiseTheSameInEverySetting) {
 
 TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByItsNorm) {
   using T = TypeParam;
-  using C = ComputeOf<T>;
   auto store = this->Make(2);
   const std::vector<int64_t> ids = {1, 2};
-  const std::vector<T> rows = {RoundTo<T>(C{3}), RoundTo<T>(C{4}),
-                               RoundTo<T>(C{3}), RoundTo<T>(C{3.5})};
+  const std::vector<T> rows = {RoundTo<T>(3.0f), RoundTo<T>(4.0f),
+                               RoundTo<T>(3.0f), RoundTo<T>(3.5f)};
   ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
   EvictionPolicy policy;
   policy.min_norm = 5.0f;
@@ -325,18 +313,17 @@ TYPED_TEST(EmbeddingRowTypesTest, ARowIsEvictedByItsNorm) {
 }
 
 TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
-  constexpr RowType kTypes[] = {RowType::kFloat32, RowType::kFloat64,
-                                RowType::kFloat16, RowType::kBFloat16};
+  constexpr RowType kTypes[] = {RowType::kFloat32, RowType::kFloat16,
+                                RowType::kBFloat16};
   const auto make = [](RowType type) {
     auto store = StoreOf(3, 4, RowInitializer(), {}, type);
     const std::vector<int64_t> ids = {1};
-    const std::vector<double> zeros(3);
+    const std::vector<float> zeros(3);
     EXPECT_TRUE(store->InsertOrAssign(ids, zeros.data(), nullptr).ok());
     return store;
   };
   for (RowType from : kTypes) {
-    EmbeddingRows rows;
-    ASSERT_TRUE(make(from)->Export(true, &rows, nullptr).ok());
+    const EmbeddingRows rows = Export(*make(from));
     for (RowType to : kTypes) {
       auto store = make(to);
       const Status status = ImportInPlaceOf(&store, View(rows));
@@ -357,7 +344,6 @@ TEST(EmbeddingRowTypeErrorsTest, AnImportOfAnotherTypeIsRefused) {
 // and changes no row of other types.
 TYPED_TEST(EmbeddingRowTypesTest, StochasticRoundingIsDeterministic) {
   using T = TypeParam;
-  using C = ComputeOf<T>;
   TablePolicies stochastic;
   stochastic.stochastic_rounding = true;
   stochastic.shared_rows = 3;
@@ -370,15 +356,12 @@ TYPED_TEST(EmbeddingRowTypesTest, StochasticRoundingIsDeterministic) {
                            int threads) {
       const ParallelFor parallel = Threads(threads);
       auto store = this->Make(dim, shards, policies);
-      EmbeddingStore::LookupOptions options;
-      options.insert = true;
-      const Span<const int64_t> own(ids.data(), 400);
-      std::vector<RowRef> refs(400);
-      EXPECT_TRUE(store->FindOrInsert(own, options, refs, &parallel).ok());
-      std::vector<C> gradients(ids.size() * dim);
+      FindOrInsert(store.get(), {ids.begin(), ids.begin() + 400}, kTraining,
+                   &parallel);
+      std::vector<float> gradients(ids.size() * dim);
       for (int step = 0; step < 3; ++step) {
         for (size_t i = 0; i < gradients.size(); ++i) {
-          gradients[i] = static_cast<C>((i * 7 + step) % 13) * C(0.001);
+          gradients[i] = static_cast<float>((i * 7 + step) % 13) * 0.001f;
         }
         // The last ids train shared rows.
         EXPECT_TRUE(store
@@ -386,8 +369,7 @@ TYPED_TEST(EmbeddingRowTypesTest, StochasticRoundingIsDeterministic) {
                                 -1, &parallel)
                         .ok());
       }
-      EmbeddingRows rows;
-      EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
+      const EmbeddingRows rows = Export(*store);
       return rows;
     };
     const EmbeddingRows first = train(stochastic, 1, 1);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/core/embedding/embedding_policies.h"
+#include "tests/core/testing/errors.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/embedding/shared_rows.h"
 
@@ -36,25 +37,16 @@ class SharedRowsTest : public testing::Test {
     store.Find(ids, nullptr, missing, row.data(), nullptr, nullptr);
     return row;
   }
-  static Status Apply(EmbeddingStore* store, const std::string& name,
-                      const std::vector<float>& h,
-                      const std::vector<float>& inits,
-                      const std::vector<int64_t>& ids,
-                      const std::vector<float>& gradients,
-                      const ParallelFor* parallel) {
-    return store->Apply(ids, gradients.data(), name, OptimizerOf(name, h),
-                        inits, false, -1, parallel);
-  }
   static Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
                         const std::vector<float>& gradients,
                         const ParallelFor* parallel = nullptr) {
-    return Apply(store, "adagrad", {0.5f, 0.0f, 1e-7f}, {0.1f}, ids, gradients,
-                 parallel);
+    const Rule adagrad = {"adagrad", {0.5f, 0.0f, 1e-7f}, {0.1f}};
+    return Apply(store, ids, gradients, adagrad, false, parallel);
   }
   static Status Lion(EmbeddingStore* store, const std::vector<int64_t>& ids,
                      const std::vector<float>& gradients) {
-    return Apply(store, "lion", {0.5f, 0.0f, 0.9f, 0.1f, 0.99f, 0.01f}, {0.0f},
-                 ids, gradients, nullptr);
+    return Apply(store, ids, gradients,
+                 {"lion", {0.5f, 0.0f, 0.9f, 0.1f, 0.99f, 0.01f}, {0.0f}});
   }
 };
 
@@ -118,11 +110,8 @@ TEST_F(SharedRowsTest, TheyAreSavedWithTheirOptimizerSlots) {
   EXPECT_EQ(Export(*to).shared_slots, Export(*from).shared_slots);
   auto fewer = Make(4, 2);
   const EmbeddingRows before = Export(*fewer);
-  const Status status = ImportInPlaceOf(&fewer, View(rows));
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("`shared_rows` must have 4 elements, got 6"),
-            std::string::npos)
-      << status.message();
+  ExpectError(ImportInPlaceOf(&fewer, View(rows)), StatusCode::kInvalidArgument,
+              {"`shared_rows` must have 4 elements, got 6"});
   EXPECT_EQ(Export(*fewer).shared_values, before.shared_values);
   auto none = MakeStore(TablePolicies());
   EXPECT_TRUE(ImportInPlaceOf(&none, View(rows)).ok());
@@ -195,10 +184,8 @@ TEST(SharedRowsAloneTest, ARowsGradientIsTheSumOverItsReaders) {
   EXPECT_EQ(shared.Sum(readers, 2, gradients, 1, 1, sum), 3u);
   EXPECT_EQ(sum[0], 2);
   EXPECT_TRUE(CheckSharedRowNumber(2, 0, shared.count()).ok());
-  const Status status = CheckSharedRowNumber(3, 7, shared.count());
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("`ids[7]` must be a shared row"),
-            std::string::npos);
+  ExpectError(CheckSharedRowNumber(3, 7, shared.count()),
+              StatusCode::kInvalidArgument, {"`ids[7]` must be a shared row"});
 }
 
 // Run it with --config=tsan.

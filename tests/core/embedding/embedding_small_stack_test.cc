@@ -31,14 +31,11 @@ TEST_P(EmbeddingSmallStackTest, WideRowsAreMadeAndUpdated) {
     const std::vector<int64_t> ids = {5, 7};
     Status status;
     OnSmallStack([&] {
-      VisitRowType(GetParam(), [&](auto zero) {
-        using C = ComputeOf<decltype(zero)>;
-        const std::vector<C> gradients(ids.size() * kDim, 1);
-        const std::vector<float> inits = {0, 0};
-        status = store->Apply(ids, gradients.data(), "adam", adam, inits,
-                              /*create_missing=*/true,
-                              EmbeddingStore::kSameStep, nullptr);
-      });
+      const std::vector<float> gradients(ids.size() * kDim, 1);
+      const std::vector<float> inits = {0, 0};
+      status = store->Apply(ids, gradients.data(), "adam", adam, inits,
+                            /*create_missing=*/true, EmbeddingStore::kSameStep,
+                            nullptr);
     });
     ASSERT_TRUE(status.ok()) << status.message();
     Missing missing;
@@ -55,7 +52,7 @@ TEST_P(EmbeddingSmallStackTest, WideRowsAreMadeAndUpdated) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmbeddingSmallStackTest,
-                         testing::Values(RowType::kFloat32, RowType::kFloat64,
+                         testing::Values(RowType::kFloat32,
                                          RowType::kBFloat16));
 
 }  // namespace

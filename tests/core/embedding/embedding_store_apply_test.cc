@@ -16,22 +16,17 @@
 namespace lodestar {
 namespace {
 
-constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
-                                                     /*count_frequency=*/true};
-
 // A table and its update.
 struct Table {
   Table(int dim, int64_t count, RowType type = RowType::kFloat32)
       : store(StoreOf(dim, 4, InitializerOf(), {}, type)),
         ids(count),
-        gradients(count * dim),
-        wide(count * dim) {
+        gradients(count * dim) {
     std::iota(ids.begin(), ids.end(), int64_t{-3});
     for (size_t i = 0; i < gradients.size(); ++i) {
-      wide[i] = gradients[i] = static_cast<float>(i % 17) - 8.0f;
+      gradients[i] = static_cast<float>(i % 17) - 8.0f;
     }
-    std::vector<RowRef> refs(count);
-    EXPECT_TRUE(store->FindOrInsert(ids, kTraining, refs, nullptr).ok());
+    FindOrInsert(store.get(), ids);
   }
   EmbeddingStore::UniqueUpdate Update(const std::string& name) {
     const std::vector<float> h = {0.1f, 0.0f, 1e-7f};
@@ -42,9 +37,7 @@ struct Table {
     EmbeddingStore::UniqueUpdate update;
     update.store = store.get();
     update.unique_ids = ids;
-    update.gradients = store->type() == RowType::kFloat64
-                           ? static_cast<const void*>(wide.data())
-                           : gradients.data();
+    update.gradients = gradients.data();
     update.name = name;
     update.optimizer = &optimizer;
     if (name != "sgd") update.slot_inits = inits;
@@ -60,7 +53,6 @@ struct Table {
   std::unique_ptr<EmbeddingStore> store;
   std::vector<int64_t> ids;
   std::vector<float> gradients;
-  std::vector<double> wide;
   SparseOptimizer optimizer;
   const std::vector<float> inits = {0.1f};
 };
@@ -71,12 +63,12 @@ TEST(EmbeddingStoreApplyTest, SeveralTablesUpdateIndependently) {
     Table tables[] = {{5, 300},
                       {2, 0},
                       {1, 1},
-                      {8, 77, RowType::kFloat64},
+                      {8, 77, RowType::kBFloat16},
                       {1030, 9, RowType::kFloat16}};
     Table alone[] = {{5, 300},
                      {2, 0},
                      {1, 1},
-                     {8, 77, RowType::kFloat64},
+                     {8, 77, RowType::kBFloat16},
                      {1030, 9, RowType::kFloat16}};
     const std::string names[] = {"adagrad", "sgd", "sgd", "row_wise_adagrad",
                                  "row_wise_adagrad"};
@@ -175,9 +167,7 @@ TEST(EmbeddingStoreApplyTest, AFullTableLeavesTheOthersAsTheyWere) {
       EXPECT_EQ(store->size(), 0);
       EXPECT_EQ(store->step(), 0);
       EXPECT_EQ(store->Stats().count(Event::kInserts), 0);
-      EmbeddingRows rows;
-      ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
-      EXPECT_EQ(rows.optimizer.name, "");
+      EXPECT_EQ(Export(*store).optimizer.name, "");
     }
     const Span<const int64_t> fit(ids.data(), 2);
     updates[full].unique_ids = fit;

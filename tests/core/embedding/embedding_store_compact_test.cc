@@ -26,12 +26,6 @@ int64_t Compact(EmbeddingStore* store) {
   return returned;
 }
 
-void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
-  int64_t removed;
-  ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
-  ASSERT_EQ(removed, static_cast<int64_t>(ids.size()));
-}
-
 int64_t BytesOf(const EmbeddingStore& store) {
   const EmbeddingStats s = store.Stats();
   return s.index_bytes + s.row_bytes + s.slot_bytes + s.policy_bytes;
@@ -60,7 +54,7 @@ TEST(EmbeddingStoreCompactTest, MemoryOfRemovedRowsIsReturned) {
           at_random ? Mixed(id + kRows) % 10 == 0 : id >= kRows / 10 * 9;
       if (!stays) gone.push_back(id);
     }
-    Remove(store.get(), gone);
+    ASSERT_EQ(Remove(store.get(), gone), gone.size());
     EXPECT_EQ(BytesOf(*store), bytes);
     const auto before = ContentOf(*store);
     const int64_t resident = ResidentBytes();
@@ -190,7 +184,7 @@ TEST(EmbeddingStoreCompactTest, AMovedRowIsNeverMissed) {
         }
       }));
       for (int64_t first = kStay; first < kGo; first += 300) {
-        Remove(store.get(), Range(first, first + 300));
+        ASSERT_EQ(Remove(store.get(), Range(first, first + 300)), 300);
         EXPECT_GE(Compact(store.get()), 0);
         // Forces steps between the moves, however threads are scheduled.
         while (steps < first / 1000) std::this_thread::yield();

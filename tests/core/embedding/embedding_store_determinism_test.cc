@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/base/hash.h"
@@ -40,35 +41,6 @@ RowInitializer Initializer(const std::string& kind, int64_t seed,
 Store MakeStore(int64_t shards,
                 const TablePolicies& policies = TablePolicies()) {
   return StoreOf(kDim, shards, Initializer("normal", 1, 2), policies);
-}
-
-void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
-            const ParallelFor* parallel) {
-  std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
-  options.count_frequency = true;
-  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
-}
-
-bool SameBits(NumbersView a, NumbersView b) {
-  if (a.type() != b.type() || a.size() != b.size()) return false;
-  return a.empty() ||
-         std::memcmp(a.at(0), b.at(0), a.size() * SizeOf(a.type())) == 0;
-}
-
-void ExpectSameContent(const EmbeddingRows& a, const EmbeddingRows& b) {
-  EXPECT_TRUE(std::is_sorted(a.ids.begin(), a.ids.end()));
-  EXPECT_EQ(a.ids, b.ids);
-  EXPECT_TRUE(SameBits(a.values, b.values));
-  EXPECT_TRUE(SameBits(a.slots, b.slots));
-  EXPECT_EQ(a.frequencies, b.frequencies);
-  EXPECT_EQ(a.last_seen, b.last_seen);
-  EXPECT_EQ(a.step, b.step);
-  EXPECT_EQ(a.pending_ids, b.pending_ids);
-  EXPECT_EQ(a.pending_sightings, b.pending_sightings);
-  EXPECT_EQ(a.pending_last_seen, b.pending_last_seen);
-  EXPECT_EQ(a.sketch, b.sketch);
 }
 
 // Ids that differ only in their high bits, only in their low bits, and the
@@ -104,12 +76,9 @@ struct Setting {
 };
 
 // Runs the same random calls in every setting.
-EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
-                         const std::vector<float>& hyperparameters,
-                         const std::vector<float>& inits,
+EmbeddingRows RunProgram(const Setting& setting, const Rule& optimizer,
                          const TablePolicies& policies = TablePolicies()) {
   const ParallelFor parallel = Threads(setting.threads);
-  const SparseOptimizer update = OptimizerOf(optimizer, hyperparameters);
   Store store = MakeStore(setting.shards, policies);
   std::mt19937_64 rng(7);
   std::mt19937_64 order(setting.order);
@@ -127,17 +96,15 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
       }
     }
     if (kind < 4) {
-      Lookup(store.get(), ids, &parallel);
+      FindOrInsert(store.get(), ids, kTraining, &parallel);
     } else if (kind < 8) {
-      EXPECT_TRUE(store
-                      ->Apply(ids, numbers.data(), optimizer, update, inits,
-                              kind == 7, -1, &parallel)
-                      .ok());
+      EXPECT_TRUE(
+          Apply(store.get(), ids, numbers, optimizer, kind == 7, &parallel)
+              .ok());
     } else if (kind == 8) {
       EXPECT_TRUE(store->InsertOrAssign(ids, numbers.data(), &parallel).ok());
     } else {
-      int64_t removed;
-      EXPECT_TRUE(store->Remove(ids, &removed, {}).ok());
+      Remove(store.get(), ids);
       EXPECT_TRUE(store->SetStep(store->step() + 10).ok());
       if (policies.eviction.max_rows > 0) {
         EvictionPolicy policy;
@@ -151,31 +118,22 @@ EmbeddingRows RunProgram(const Setting& setting, const std::string& optimizer,
   EmbeddingRows rows;
   EXPECT_TRUE(store->Export(true, &rows, &parallel).ok());
   EXPECT_GT(rows.ids.size(), 300u);
+  EXPECT_TRUE(std::is_sorted(rows.ids.begin(), rows.ids.end()));
   return rows;
 }
 
 TEST(EmbeddingStoreDeterminismTest, ContentIsBitwiseTheSameInEverySetting) {
-  struct Optimizer {
-    std::string name;
-    std::vector<float> hyperparameters;
-    std::vector<float> inits;
-  };
-  for (const Optimizer& o : {
-           Optimizer{"adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
-           Optimizer{"row_wise_adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
-           Optimizer{
-               "adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f}, {0.0f, 0.0f}},
-       }) {
-    const EmbeddingRows first =
-        RunProgram({1, 1, 0}, o.name, o.hyperparameters, o.inits);
+  for (const Rule& o :
+       {Rule{"adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
+        Rule{"row_wise_adagrad", {0.1f, 0.01f, 1e-7f}, {0.1f}},
+        Rule{"adam", {0.1f, 0.0f, 0.1f, 0.001f, 1e-7f, 0.1f}, {0.0f, 0.0f}}}) {
+    const EmbeddingRows first = RunProgram({1, 1, 0}, o);
     uint64_t order = 1;
     for (int64_t shards : {1, 3, 16, 64}) {
       for (int threads : {1, 8}) {
         SCOPED_TRACE(
             StrCat(o.name, ", ", shards, " shards, ", threads, " threads"));
-        ExpectSameContent(RunProgram({shards, threads, order++}, o.name,
-                                     o.hyperparameters, o.inits),
-                          first);
+        ExpectEqual(RunProgram({shards, threads, order++}, o), first);
       }
     }
   }
@@ -195,7 +153,7 @@ TEST(EmbeddingStoreDeterminismTest, AdmissionAndEvictionAreDeterministic) {
     policies.eviction.max_rows = 700;
     policies.eviction.order = order;
     const auto run = [&](const Setting& setting) {
-      return RunProgram(setting, "sgd", {0.1f, 0.0f}, {}, policies);
+      return RunProgram(setting, {"sgd", {0.1f, 0.0f}}, policies);
     };
     const EmbeddingRows first = run({1, 1, 0});
     EXPECT_LE(first.ids.size(), 700u);
@@ -207,7 +165,7 @@ TEST(EmbeddingStoreDeterminismTest, AdmissionAndEvictionAreDeterministic) {
         SCOPED_TRACE(StrCat("admission ", static_cast<int>(first.ids.size()),
                             " rows, ", shards, " shards, ", threads,
                             " threads"));
-        ExpectSameContent(run({shards, threads, order_of_ids++}), first);
+        ExpectEqual(run({shards, threads, order_of_ids++}), first);
       }
     }
   }
@@ -221,23 +179,19 @@ TEST(EmbeddingStoreDeterminismTest, GrowthHistoryDoesNotMatter) {
     ids[i] = static_cast<int64_t>(i) * 4096 - 100000;
   }
   const Store at_once = MakeStore(4);
-  Lookup(at_once.get(), ids, nullptr);
+  FindOrInsert(at_once.get(), ids);
   const Store by_and_by = MakeStore(4);
   std::vector<int64_t> others(70000);
   for (size_t i = 0; i < others.size(); ++i) {
     others[i] = static_cast<int64_t>(i) * 4096 + 1;
   }
-  Lookup(by_and_by.get(), others, nullptr);
+  FindOrInsert(by_and_by.get(), others);
   std::shuffle(ids.begin(), ids.end(), std::mt19937_64(1));
   for (size_t i = 0; i < ids.size(); i += 50) {
-    Lookup(by_and_by.get(), {ids.begin() + i, ids.begin() + i + 50}, nullptr);
+    FindOrInsert(by_and_by.get(), {ids.begin() + i, ids.begin() + i + 50});
   }
-  int64_t removed;
-  ASSERT_TRUE(by_and_by->Remove(others, &removed, {}).ok());
-  EmbeddingRows rows[2];
-  ASSERT_TRUE(at_once->Export(true, &rows[0], nullptr).ok());
-  ASSERT_TRUE(by_and_by->Export(true, &rows[1], nullptr).ok());
-  ExpectSameContent(rows[0], rows[1]);
+  Remove(by_and_by.get(), others);
+  ExpectEqual(Export(*at_once), Export(*by_and_by));
 }
 
 std::vector<uint32_t> FirstBits(const std::string& kind, int64_t seed,
@@ -271,14 +225,6 @@ TEST(EmbeddingStoreDeterminismTest, InitialValuesAreFrozen) {
       FirstBits("truncated_normal", -7, kMin),
       (std::vector<uint32_t>{0xbda25aad, 0xbcc0ed90, 0x3ca118f2, 0xbdb27040,
                              0x3bb51610, 0xbd0bab72, 0x34b37932, 0x3d6316f7}));
-}
-
-TEST(EmbeddingStoreDeterminismTest, HashesAreFrozen) {
-  EXPECT_EQ(Mix64(0), 0u);
-  EXPECT_EQ(Mix64(1), 0x5692161d100b05e5ULL);
-  EXPECT_EQ(Mix64(static_cast<uint64_t>(-1)), 0xb4d055fcf2cbbd7bULL);
-  EXPECT_EQ(Mix64(static_cast<uint64_t>(kMin)), 0x25c26ea579cea98aULL);
-  EXPECT_EQ(Mix64(static_cast<uint64_t>(kMax)), 0x5a682afe7965debdULL);
 }
 
 double Correlation(const RowInitializer& a, const RowInitializer& b) {
@@ -322,13 +268,13 @@ TEST(EmbeddingStoreDeterminismTest, IdsEqualModuloAPowerOfTwoAreDifferent) {
     }
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    Lookup(store.get(), ids, nullptr);
+    FindOrInsert(store.get(), ids);
     EmbeddingRows rows;
     ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
     ASSERT_EQ(rows.ids, ids);
     std::vector<float> found(ids.size() * kDim);
     store->Find(ids, nullptr, Missing(), found.data(), nullptr, nullptr);
-    ASSERT_TRUE(SameBits(found, rows.values));
+    ASSERT_EQ(found, Floats(rows.values));
   }
 }
 
@@ -345,12 +291,10 @@ TEST(EmbeddingStoreDeterminismTest, SkewedIdsAreEvenlySharded) {
       ids.push_back(static_cast<int64_t>(static_cast<uint64_t>(i) *
                                          static_cast<uint64_t>(stride)));
     }
-    std::vector<RowRef> refs(ids.size());
-    EmbeddingStore::LookupOptions options;
-    options.insert = true;
-    ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
     std::vector<double> counts(kShards, 0.0);
-    for (const RowRef& ref : refs) ++counts[ref.shard];
+    for (const RowRef& ref : FindOrInsert(store.get(), ids)) {
+      ++counts[ref.shard];
+    }
     const double wanted = double{kIds} / kShards;
     double chi_square = 0.0;
     for (double count : counts) {

@@ -31,10 +31,7 @@ std::unique_ptr<EmbeddingStore> MakeStore(
 Status Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
               std::vector<RowRef>* refs) {
   refs->resize(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
-  options.count_frequency = true;
-  return store->FindOrInsert(ids, options, *refs, nullptr);
+  return store->FindOrInsert(ids, kTraining, *refs, nullptr);
 }
 
 // A reader that meets a half-written row waits until it is complete.
@@ -85,8 +82,7 @@ TEST(EmbeddingStoreGuardsTest, ReservePhase) {
       status = Lookup(store.get(), ids, &refs);
       failed = fail.failed();
     }
-    EmbeddingRows rows;
-    ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+    const EmbeddingRows rows = Export(*store);
     if (!failed) {
       ASSERT_TRUE(status.ok());
       ASSERT_EQ(rows.ids.size(), ids.size() + 1);

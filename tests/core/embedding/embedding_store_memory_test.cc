@@ -37,26 +37,19 @@ SparseOptimizer Adam() { return OptimizerOf("adam", kAdamNumbers); }
 Store MakeStore(int64_t shards, int64_t count, bool with_optimizer) {
   Store store = StoreOf(kDim, shards);
   const std::vector<int64_t> ids = Ids(0, count);
-  std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = options.count_frequency = true;
-  EXPECT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
+  FindOrInsert(store.get(), ids);
   if (with_optimizer) {
     const std::vector<float> gradients(ids.size() * kDim, 1.0f);
-    EXPECT_TRUE(store
-                    ->Apply(ids, gradients.data(), "adam", Adam(), kNoInits,
-                            false, -1, nullptr)
-                    .ok());
+    const Rule adam = {"adam", kAdamNumbers, kNoInits};
+    EXPECT_TRUE(Apply(store.get(), ids, gradients, adam).ok());
   }
-  int64_t removed;
-  EXPECT_TRUE(store->Remove(Ids(0, count / 4), &removed, {}).ok());
+  Remove(store.get(), Ids(0, count / 4));
   return store;
 }
 
 // Everything observable of a table.
 auto ContentOf(const EmbeddingStore& store) {
-  EmbeddingRows rows;
-  EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
+  const EmbeddingRows rows = Export(store);
   const EmbeddingStats s = store.Stats();
   return std::make_tuple(
       rows.ids, rows.values, rows.slots, rows.frequencies, rows.last_seen,
@@ -101,10 +94,8 @@ void FailEachAllocation(const std::function<Store()>& make,
 TEST(EmbeddingStoreMemoryTest, FindOrInsert) {
   const std::vector<int64_t> ids = Ids(1000, 3500);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = options.count_frequency = true;
   const auto call = [&](EmbeddingStore* store) {
-    return store->FindOrInsert(ids, options, refs, nullptr);
+    return store->FindOrInsert(ids, kTraining, refs, nullptr);
   };
   for (bool with_optimizer : {false, true}) {
     FailEachAllocation([&] { return MakeStore(2, 2000, with_optimizer); }, call,
@@ -119,11 +110,9 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertInTwoTables) {
                                  std::vector<RowRef>(ids.size())};
   std::vector<char> resident(ids.size());
   const auto call = [&](const Store& a, const Store& b) {
-    EmbeddingStore::LookupOptions options;
-    options.insert = options.count_frequency = true;
     const EmbeddingStore::TableIds tables[] = {
         {a.get(), ids, refs[0], resident.data()}, {b.get(), ids, refs[1]}};
-    return EmbeddingStore::FindOrInsert({tables, 2}, options, nullptr);
+    return EmbeddingStore::FindOrInsert({tables, 2}, kTraining, nullptr);
   };
   bool failed = true;
   for (int64_t allocation = 0; failed; ++allocation) {
@@ -161,10 +150,8 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
     policies.eviction.max_rows = 1500;
     const std::vector<int64_t> ids = Ids(0, 3000);
     std::vector<RowRef> refs(ids.size());
-    EmbeddingStore::LookupOptions options;
-    options.insert = options.count_frequency = true;
     const auto see = [&](EmbeddingStore* store, int64_t count) {
-      return store->FindOrInsert({ids.data(), count}, options,
+      return store->FindOrInsert({ids.data(), count}, kTraining,
                                  {refs.data(), count}, nullptr);
     };
     const auto make_empty = [&] {
@@ -212,11 +199,10 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertUnderPolicies) {
 TEST(EmbeddingStoreMemoryTest, FindOrInsertThatSplitsLeaves) {
   const std::vector<int64_t> ids = Ids(50, 33500);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
   FailEachAllocation([&] { return MakeStore(1, 100, false); },
                      [&](EmbeddingStore* store) {
-                       return store->FindOrInsert(ids, options, refs, nullptr);
+                       return store->FindOrInsert(ids, kTraining, refs,
+                                                  nullptr);
                      },
                      10);
 }
@@ -375,8 +361,7 @@ TEST(EmbeddingStoreMemoryTest, Compact) {
   FailEachAllocation(
       [&] {
         Store store = MakeStore(2, 30000, true);
-        int64_t removed;
-        EXPECT_TRUE(store->Remove(Ids(9000, 29000), &removed, {}).ok());
+        Remove(store.get(), Ids(9000, 29000));
         return store;
       },
       [&](EmbeddingStore* store) {
@@ -390,8 +375,6 @@ TEST(EmbeddingStoreMemoryTest, Compact) {
 TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
   const std::vector<int64_t> ids = Ids(1000, 9000);
   std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = options.count_frequency = true;
   FailEachAllocation(
       [&] {
         Store store = MakeStore(2, 9000, true);
@@ -402,7 +385,7 @@ TEST(EmbeddingStoreMemoryTest, FindOrInsertAfterCompact) {
         return store;
       },
       [&](EmbeddingStore* store) {
-        return store->FindOrInsert(ids, options, refs, nullptr);
+        return store->FindOrInsert(ids, kTraining, refs, nullptr);
       },
       10);
 }
@@ -418,8 +401,7 @@ TEST(EmbeddingStoreMemoryTest, Export) {
 
 TEST(EmbeddingStoreMemoryTest, Import) {
   const Store from = MakeStore(2, 5000, true);
-  EmbeddingRows rows;
-  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  const EmbeddingRows rows = Export(*from);
   EmbeddingRowsView view = View(rows);
   view.step = 17;
   view.seed = 18;

@@ -42,16 +42,9 @@ std::vector<int64_t> SomeIds(Rng* rng, int64_t first, int64_t count,
 
 void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
             bool all_get_rows = true) {
-  std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = options.count_frequency = true;
-  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
-  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found() || !all_get_rows);
-}
-
-void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
-  int64_t removed;
-  ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
+  for (const RowRef& ref : FindOrInsert(store, ids)) {
+    ASSERT_TRUE(ref.found() || !all_get_rows);
+  }
 }
 
 // The optimizer adds one to the slot, and the slot to the value: after n
@@ -59,14 +52,9 @@ void Remove(EmbeddingStore* store, const std::vector<int64_t>& ids) {
 constexpr char kCounter[] = "sgd_momentum";
 void Count(EmbeddingStore* store, const std::vector<int64_t>& ids,
            bool create_missing) {
-  const std::vector<float> inits = {0.0f};
-  const SparseOptimizer optimizer =
-      OptimizerOf(kCounter, {1.0f, 0.0f, 1.0f, 0.0f});
+  const Rule counter = {kCounter, {1.0f, 0.0f, 1.0f, 0.0f}, {0.0f}};
   const std::vector<float> gradients(ids.size() * store->dim(), -1.0f);
-  ASSERT_TRUE(store
-                  ->Apply(ids, gradients.data(), kCounter, optimizer, inits,
-                          create_missing, -1, nullptr)
-                  .ok());
+  ASSERT_TRUE(Apply(store, ids, gradients, counter, create_missing).ok());
 }
 float ValueAfter(float n) { return n * (n + 1) / 2; }
 constexpr float kMostUpdates = 5000.0f;  // the value is an exact float
@@ -261,17 +249,12 @@ void ColumnsStayEqual(RowType type, int dim, double share) {
       }
     }
   };
-  const auto apply = [&](auto gradient) {
-    const std::vector<decltype(gradient)> gradients(count, gradient);
+  const auto train = [&](Rng* rng) {
+    const std::vector<float> gradients(count, (*rng)() % 2 == 0 ? 1.0f : -1.5f);
     ASSERT_TRUE(store
                     ->Apply(ids, gradients.data(), "adagrad", adagrad, inits,
                             false, -1, nullptr)
                     .ok());
-  };
-  const auto train = [&](Rng* rng) {
-    const double gradient = (*rng)() % 2 == 0 ? 1.0 : -1.5;
-    type == RowType::kFloat64 ? apply(gradient)
-                              : apply(static_cast<float>(gradient));
   };
   const auto replace = [&](Rng* rng) {
     const std::vector<int64_t> some = SomeIds(rng, 0, kFew, 2);
@@ -286,8 +269,8 @@ void ColumnsStayEqual(RowType type, int dim, double share) {
 }
 
 TEST(EmbeddingStoreStressTest, RowsOfEveryTypeAreNeverTorn) {
-  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
-                             RowType::kFloat16, RowType::kBFloat16}) {
+  for (const RowType type :
+       {RowType::kFloat32, RowType::kFloat16, RowType::kBFloat16}) {
     for (const int dim : {8, 33, 1100}) ColumnsStayEqual(type, dim, 0.05);
   }
 }
@@ -354,10 +337,7 @@ TEST(EmbeddingStoreStressTest, NoUpdateIsLost) {
     Lookup(store.get(), others);
     Remove(store.get(), others);
   };
-  const auto save = [&](Rng*) {
-    EmbeddingRows rows;
-    ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
-  };
+  const auto save = [&](Rng*) { const EmbeddingRows rows = Export(*store); };
   const auto compact = [&](Rng*) {
     int64_t returned;
     ASSERT_TRUE(store->Compact(&returned, {}).ok());

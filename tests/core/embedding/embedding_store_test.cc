@@ -13,6 +13,7 @@
 #include "tests/core/embedding/resident_bytes.h"
 #include "tests/core/testing/chosen_ids.h"
 #include "tests/core/testing/cpu_time.h"
+#include "tests/core/testing/errors.h"
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/stores.h"
 #include "tests/core/testing/threads.h"
@@ -28,14 +29,8 @@ std::unique_ptr<EmbeddingStore> MakeStore(int64_t shards = 4, int dim = kDim,
   return StoreOf(dim, shards, InitializerOf(kind, -0.05f, 0.05f));
 }
 
-void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids,
-            const ParallelFor* parallel = nullptr) {
-  std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
-  options.count_frequency = true;
-  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, parallel).ok());
-  for (const RowRef& ref : refs) ASSERT_TRUE(ref.found());
+void Lookup(EmbeddingStore* store, const std::vector<int64_t>& ids) {
+  for (const RowRef& ref : FindOrInsert(store, ids)) ASSERT_TRUE(ref.found());
 }
 
 std::vector<float> Row(const EmbeddingStore& store, int64_t id,
@@ -49,12 +44,9 @@ std::vector<float> Row(const EmbeddingStore& store, int64_t id,
 }
 
 Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
-               const std::vector<float>& gradients, bool create = false,
-               const ParallelFor* parallel = nullptr) {
-  const SparseOptimizer optimizer = OptimizerOf("adagrad", {0.1f, 0.0f, 1e-7f});
-  const std::vector<float> inits = {0.1f};
-  return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits,
-                      create, -1, parallel);
+               const std::vector<float>& gradients, bool create = false) {
+  const Rule adagrad = {"adagrad", {0.1f, 0.0f, 1e-7f}, {0.1f}};
+  return Apply(store, ids, gradients, adagrad, create);
 }
 
 const std::vector<int64_t> kEdgeIds = {0,
@@ -87,11 +79,9 @@ TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
   for (int round = 0; round < 5; ++round) {
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = round * 10000 + i;
     Lookup(store.get(), ids);
-    int64_t removed = 0;
     ids.push_back(ids[0]);  // duplicates count once, missing ids never
     ids.push_back(-5);
-    ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
-    EXPECT_EQ(removed, 5000);
+    EXPECT_EQ(Remove(store.get(), ids), 5000);
     EXPECT_EQ(store->size(), 0);
     ids.resize(5000);
   }
@@ -131,15 +121,13 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
   Lookup(from.get(), {1, 2, 3});
   ASSERT_TRUE(
       Adagrad(from.get(), {1, 3}, std::vector<float>(2 * kDim, 1.0f)).ok());
-  EmbeddingRows rows;
-  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  EmbeddingRows rows = Export(*from);
   auto to = MakeStore(2);
   Lookup(to.get(), {7, 8});
   ASSERT_TRUE(ImportInPlaceOf(&to, View(rows)).ok());
   EXPECT_EQ(to->size(), 3);
   EXPECT_EQ(to->step(), 1);
-  EmbeddingRows again;
-  ASSERT_TRUE(to->Export(true, &again, nullptr).ok());
+  EmbeddingRows again = Export(*to);
   EXPECT_EQ(again.ids, rows.ids);
   EXPECT_EQ(again.values, rows.values);
   EXPECT_EQ(again.slots, rows.slots);
@@ -152,8 +140,8 @@ TEST(EmbeddingStoreTest, ImportReplacesEverything) {
     ASSERT_TRUE(
         Adagrad(store, {1, 50}, std::vector<float>(2 * kDim, 2.0f)).ok());
   }
-  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
-  ASSERT_TRUE(to->Export(true, &again, nullptr).ok());
+  rows = Export(*from);
+  again = Export(*to);
   EXPECT_EQ(again.values, rows.values);
   EXPECT_EQ(again.slots, rows.slots);
 }
@@ -162,8 +150,7 @@ TEST(EmbeddingStoreTest, ImportMergesIntoExistingRows) {
   auto from = MakeStore();
   Lookup(from.get(), {1, 2});
   ASSERT_TRUE(Adagrad(from.get(), {1}, std::vector<float>(kDim, 1.0f)).ok());
-  EmbeddingRows rows;
-  ASSERT_TRUE(from->Export(true, &rows, nullptr).ok());
+  EmbeddingRows rows = Export(*from);
   auto to = MakeStore();
   Lookup(to.get(), {2, 3});
   const auto third = Row(*to, 3);
@@ -177,8 +164,7 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   auto store = MakeStore();
   Lookup(store.get(), {1, 2});
   ASSERT_TRUE(Adagrad(store.get(), {}, {}).ok());
-  EmbeddingRows rows;
-  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  EmbeddingRows rows = Export(*store);
   auto refused = [&](const EmbeddingRowsView& view, const std::string& text) {
     const Status status = ImportInPlaceOf(&store, view);
     EXPECT_NE(status.message().find(text), std::string::npos)
@@ -215,15 +201,8 @@ TEST(EmbeddingStoreTest, AnotherOptimizerStartsWithFreshSlots) {
     former = "unset";
     ASSERT_TRUE(store->RestartSlots(optimizer, keep, &done, &former, {}).ok());
   };
-  EmbeddingRows rows;
-  const auto bound = [&] {
-    EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
-    return rows.optimizer.name;
-  };
-  const auto first_slot = [&] {
-    EXPECT_TRUE(store->Export(true, &rows, nullptr).ok());
-    return *reinterpret_cast<const float*>(rows.slots.at(0));
-  };
+  const auto bound = [&] { return Export(*store).optimizer.name; };
+  const auto first_slot = [&] { return Export(*store).slots.as<float>()[0]; };
   // The first update creates slots, not this.
   restart(adam);
   EXPECT_TRUE(done);
@@ -329,17 +308,14 @@ TEST(EmbeddingStoreTest, RandomOperationsAgreeWithAModel) {
           break;
         }
         default: {
-          int64_t removed = 0;
-          ASSERT_TRUE(store->Remove(ids, &removed, {}).ok());
           int64_t wanted = 0;
           for (int64_t id : ids) wanted += model.erase(id);
-          ASSERT_EQ(removed, wanted);
+          ASSERT_EQ(Remove(store.get(), ids), wanted);
         }
       }
       ASSERT_EQ(store->size(), static_cast<int64_t>(model.size()));
     }
-    EmbeddingRows rows;
-    ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+    EmbeddingRows rows = Export(*store);
     ASSERT_EQ(rows.ids.size(), model.size());
     size_t i = 0;
     for (const auto& [id, value] : model) {
@@ -401,14 +377,12 @@ TEST(EmbeddingStoreTest, ProcessMemoryPerRowStaysInTheBudget) {
 TEST(EmbeddingStoreTest, CreateRefusesSizesOutOfRange) {
   RowInitializer initializer;
   std::unique_ptr<EmbeddingStore> store;
-  EXPECT_NE(EmbeddingStore::Create(0, 1, initializer, &store)
-                .message()
-                .find("`dim` must be in [1, 65536], got 0"),
-            std::string::npos);
-  EXPECT_NE(EmbeddingStore::Create(1, 0, initializer, &store)
-                .message()
-                .find("`num_shards` must be in [1, 4096], got 0"),
-            std::string::npos);
+  ExpectError(EmbeddingStore::Create(0, 1, initializer, &store),
+              StatusCode::kInvalidArgument,
+              {"`dim` must be in [1, 65536], got 0"});
+  ExpectError(EmbeddingStore::Create(1, 0, initializer, &store),
+              StatusCode::kInvalidArgument,
+              {"`num_shards` must be in [1, 4096], got 0"});
 }
 
 TEST(EmbeddingStoreTest, CreateEmptyLikeCopiesTheSettings) {
@@ -426,15 +400,14 @@ TEST(EmbeddingStoreTest, CreateEmptyLikeCopiesTheSettings) {
   EXPECT_EQ(store->Stats().shards.size(), 4u);
   EXPECT_EQ(store->Stats().max_rows, 3);
   Lookup(store.get(), {1, 2, 3});
-  EmbeddingRows rows, wanted;
-  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
-  ASSERT_TRUE(like->Export(true, &wanted, nullptr).ok());
+  EmbeddingRows rows = Export(*store);
+  const EmbeddingRows wanted = Export(*like);
   EXPECT_TRUE(rows.values == wanted.values);
   EXPECT_TRUE(rows.shared_values == wanted.shared_values);
   EXPECT_EQ(rows.shared_values.size(), 5 * kDim);
   ASSERT_TRUE(EmbeddingStore::CreateEmptyLike(*like, 1, 3, &store).ok());
   Lookup(store.get(), {1, 2, 3});
-  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  rows = Export(*store);
   EXPECT_EQ(rows.salt, 3);
   EXPECT_FALSE(rows.values == wanted.values);
   EXPECT_FALSE(rows.shared_values == wanted.shared_values);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/core/testing/errors.h"
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/stores.h"
 #include "tf_ops/core/embedding/embedding_store.h"
@@ -38,20 +39,8 @@ void RunCallers(const std::function<void(int)>& caller) {
   for (std::thread& thread : threads) thread.join();
 }
 
-Status Subtract(EmbeddingStore* store, const std::vector<int64_t>& ids,
-                const std::vector<float>& gradients) {
-  const SparseOptimizer optimizer = OptimizerOf("sgd", {1.0f, 0.0f});
-  return store->Apply(ids, gradients.data(), "sgd", optimizer, {}, false, -1,
-                      nullptr);
-}
-
-Status Adagrad(EmbeddingStore* store, const std::vector<int64_t>& ids,
-               const std::vector<float>& gradients) {
-  const SparseOptimizer optimizer = OptimizerOf("adagrad", {1.0f, 0.0f, 1e-7f});
-  const std::vector<float> inits = {0.1f};
-  return store->Apply(ids, gradients.data(), "adagrad", optimizer, inits, false,
-                      -1, nullptr);
-}
+const Rule kSubtract = {"sgd", {1.0f, 0.0f}};
+const Rule kAdagrad = {"adagrad", {1.0f, 0.0f, 1e-7f}, {0.1f}};
 
 TEST(EmbeddingStoreThreadsTest, EachReadIsCountedOnce) {
   auto store = MakeStore();
@@ -99,10 +88,10 @@ TEST(EmbeddingStoreThreadsTest, OfTwoFirstOptimizersOneIsRefused) {
     Status first, second;
     std::thread other([&] {
       meet();
-      second = Adagrad(store.get(), ids, ones);
+      second = Apply(store.get(), ids, ones, kAdagrad);
     });
     meet();
-    first = Subtract(store.get(), ids, ones);
+    first = Apply(store.get(), ids, ones, kSubtract);
     other.join();
     ASSERT_NE(first.ok(), second.ok()) << "round " << round;
     ASSERT_EQ((first.ok() ? second : first).code(),
@@ -118,20 +107,15 @@ TEST(EmbeddingStoreThreadsTest, CallersThatInsertTheSameIdsShareRows) {
     std::mt19937_64 rng(t);
     std::vector<int64_t> mine = ids;
     std::shuffle(mine.begin(), mine.end(), rng);
-    EmbeddingStore::LookupOptions options;
-    options.insert = options.count_frequency = true;
     for (size_t i = 0; i < mine.size(); i += 500) {
-      const Span<const int64_t> part(mine.data() + i, 500);
-      std::vector<RowRef> refs(500);
-      ASSERT_TRUE(store->FindOrInsert(part, options, refs, nullptr).ok());
+      FindOrInsert(store.get(), {mine.begin() + i, mine.begin() + i + 500});
     }
   });
   EXPECT_EQ(store->size(), static_cast<int64_t>(ids.size()));
   std::vector<int64_t> frequencies(ids.size());
   EXPECT_TRUE(store->Frequency(ids, frequencies, nullptr).ok());
   for (int64_t frequency : frequencies) ASSERT_EQ(frequency, 1);
-  EmbeddingRows rows;
-  ASSERT_TRUE(store->Export(true, &rows, nullptr).ok());
+  const EmbeddingRows rows = Export(*store);
   EXPECT_EQ(rows.ids, ids);
 }
 
@@ -144,12 +128,10 @@ TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
   max_age.eviction.max_age = 100;
   for (const TablePolicies& policies : {max_rows, max_age}) {
     auto store = MakeStore(policies);
-    EmbeddingStore::LookupOptions options;
-    options.insert = options.count_frequency = true;
     std::vector<RowRef> refs(2);
     const std::vector<int64_t> old_ids = {1, 2};
     const std::vector<int64_t> ids = {1, 3};
-    ASSERT_TRUE(store->FindOrInsert(old_ids, options, refs, nullptr).ok());
+    ASSERT_TRUE(store->FindOrInsert(old_ids, kTraining, refs, nullptr).ok());
     EXPECT_TRUE(store->SetStep(5).ok());
     const ParallelFor parallel =
         [&](int64_t total, int64_t,
@@ -157,7 +139,7 @@ TEST(EmbeddingStoreThreadsTest, RowsAreOrderedByTheCurrentStep) {
           EXPECT_TRUE(store->SetStep(7).ok());
           body(0, total);
         };
-    ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &parallel).ok());
+    ASSERT_TRUE(store->FindOrInsert(ids, kTraining, refs, &parallel).ok());
     EmbeddingRows rows;
     ASSERT_TRUE(store->Export(false, &rows, nullptr).ok());
     EXPECT_EQ(rows.last_seen, (std::vector<int64_t>{7, 0, 7}));
@@ -222,15 +204,11 @@ TEST(EmbeddingStoreThreadsTest, NoTaskOfAPoolWaitsForAShard) {
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
     const std::vector<float> rows(ids.size() * kDim, 1.0f);
     ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
-    EmbeddingRows exported;
-    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    const EmbeddingRows exported = Export(*store);
     OneThread pool;
     const ParallelFor halves = pool.Halves();
     const auto see = [&] {
-      EmbeddingStore::LookupOptions options;
-      options.insert = options.count_frequency = true;
-      std::vector<RowRef> refs(ids.size());
-      ASSERT_TRUE(store->FindOrInsert(ids, options, refs, &halves).ok());
+      FindOrInsert(store.get(), ids, kTraining, &halves);
     };
     const auto merge = [&] {
       ASSERT_TRUE(store->Import(View(exported), &halves).ok());
@@ -279,14 +257,12 @@ TEST(EmbeddingStoreThreadsTest, AMergeDoesNotWriteAnotherOptimizersSlots) {
     const ParallelFor attach_first =
         [&](int64_t total, int64_t,
             const std::function<void(int64_t, int64_t)>& body) {
-          ASSERT_TRUE(Subtract(store.get(), {}, {}).ok());
+          ASSERT_TRUE(Apply(store.get(), {}, {}, kSubtract).ok());
           body(0, total);
         };
-    const Status status = store->Import(rows, &attach_first);
-    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find("of 'sgd', but the update uses 'adam'"),
-              std::string::npos)
-        << status.message();
+    ExpectError(store->Import(rows, &attach_first),
+                StatusCode::kFailedPrecondition,
+                {"of 'sgd', but the update uses 'adam'"});
     EXPECT_EQ(store->size(), resident ? 1 : 0);
   }
 }

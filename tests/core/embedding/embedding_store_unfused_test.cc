@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/core/embedding/embedding_policies.h"
+#include "tests/core/testing/errors.h"
 #include "tests/core/testing/rows_view.h"
 #include "tests/core/testing/threads.h"
 #include "tests/core/testing/updates_outside.h"
@@ -78,8 +79,7 @@ TEST(EmbeddingStoreUnfusedTest, AChangedRowIsNotWrittenButGatheredAgain) {
   RowsOutside rows(store.get(), Unfused());
   ASSERT_TRUE(rows.Gather({1, 2, 3}, std::vector<float>(6, 1.0f)).ok());
   Assign(store.get(), {2}, 100.0f);
-  int64_t removed;
-  ASSERT_TRUE(store->Remove(std::vector<int64_t>{3}, &removed, {}).ok());
+  Remove(store.get(), {3});
   for (float& value : rows.values) value += 1.0f;
   ASSERT_TRUE(rows.Assign().ok());
   EXPECT_EQ(rows.changed_ids, (std::vector<int64_t>{2, 3}));
@@ -100,8 +100,7 @@ TEST(EmbeddingStoreUnfusedTest, ARecreatedRowHasAnotherVersion) {
     Assign(store.get(), {1}, 5.0f);
     RowsOutside rows(store.get(), Unfused());
     ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
-    int64_t removed;
-    ASSERT_TRUE(store->Remove(std::vector<int64_t>{1}, &removed, {}).ok());
+    Remove(store.get(), {1});
     if (elsewhere) Assign(store.get(), {2}, 3.0f);  // reuses its slot
     Assign(store.get(), {1}, 7.0f);
     rows.values = {6, 6};
@@ -140,11 +139,8 @@ TEST(EmbeddingStoreUnfusedTest, AnImportInBetweenChangesEveryRow) {
   auto other = MakeStore(TablePolicies());
   ASSERT_TRUE(ImportInPlaceOf(&other, View(plain)).ok());
   RowsOutside refused(other.get(), Unfused());
-  const Status status = refused.Gather({1}, {1, 1});
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(
-      status.message().find("of 'sgd', but the update uses 'replay:test'"),
-      std::string::npos);
+  ExpectError(refused.Gather({1}, {1, 1}), StatusCode::kFailedPrecondition,
+              {"of 'sgd', but the update uses 'replay:test'"});
 }
 
 TEST(EmbeddingStoreUnfusedTest, SharedRowsReplaceMissingRows) {
@@ -189,10 +185,8 @@ TEST(EmbeddingStoreUnfusedTest, ErrorsAreReportedAndChangeNothing) {
   Assign(store.get(), {1}, 5.0f);
   const auto refused = [&](AttachedOptimizer optimizer, const char* message) {
     RowsOutside rows(store.get(), std::move(optimizer));
-    const Status status = rows.Gather({1}, {1, 1});
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(status.message().find(message), std::string::npos)
-        << status.message();
+    ExpectError(rows.Gather({1}, {1, 1}), StatusCode::kInvalidArgument,
+                {message});
     EXPECT_EQ(Export(*store).optimizer.name, "");
   };
   AttachedOptimizer adam;
@@ -205,18 +199,15 @@ TEST(EmbeddingStoreUnfusedTest, ErrorsAreReportedAndChangeNothing) {
   const bool shared[] = {true};
   RowsOutside rows(store.get(), Unfused());
   const std::vector<int64_t> ids = {0};
-  const Status status = rows.Gather(ids, {shared, 1}, {1, 1});
-  EXPECT_NE(status.message().find("must be a shared row in [0, 0), got 0"),
-            std::string::npos);
+  ExpectError(rows.Gather(ids, {shared, 1}, {1, 1}),
+              StatusCode::kInvalidArgument,
+              {"must be a shared row in [0, 0), got 0"});
   // The same optimizer with other slots.
   ASSERT_TRUE(rows.Gather({1}, {1, 1}).ok());
   RowsOutside other(store.get(), Unfused({"m"}, {0}));
-  EXPECT_NE(
-      other.Gather({1}, {1, 1})
-          .message()
-          .find("the optimizer slots [] of 'replay:test', but the update uses "
-                "[m]"),
-      std::string::npos);
+  ExpectError(
+      other.Gather({1}, {1, 1}), StatusCode::kFailedPrecondition,
+      {"the optimizer slots [] of 'replay:test', but the update uses [m]"});
 }
 
 // Value and slot of a row count its updates, so a lost update is detected.

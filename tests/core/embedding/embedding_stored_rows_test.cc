@@ -76,8 +76,7 @@ TEST_P(EmbeddingStoredRowsTest, EveryWayInAndOutRounds) {
     // Overwrites rows.
     ASSERT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
     EXPECT_EQ(Read(*store, ids), stored);
-    EmbeddingRows exported;
-    ASSERT_TRUE(store->Export(true, &exported, nullptr).ok());
+    const EmbeddingRows exported = Export(*store);
     const Span<const float> values = exported.values.as<float>();
     EXPECT_EQ(std::vector<float>(values.begin(), values.end()), stored);
     InspectedIds inspected;
@@ -207,12 +206,10 @@ TEST_P(EmbeddingStoredRowsTest, CannotBeTrained) {
     EXPECT_EQ(store->size(), 1);
     EXPECT_EQ(Read(*store, {1, 2})[2], 0);
   };
-  EmbeddingStore::LookupOptions options;
-  options.insert = true;
   std::vector<RowRef> refs(1);
   for (const int64_t id : {1, 2}) {
     const std::vector<int64_t> one = {id};
-    expect(store->FindOrInsert(one, options, refs, nullptr));
+    expect(store->FindOrInsert(one, kTraining, refs, nullptr));
   }
   const SparseOptimizer sgd = OptimizerOf("sgd", {1.0f, 0.0f});
   for (const bool create : {false, true}) {

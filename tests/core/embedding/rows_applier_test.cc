@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/core/testing/errors.h"
+
 namespace lodestar {
 namespace {
 
@@ -163,13 +165,6 @@ TEST(RowsApplierTest, SharedRowsAreOverwritten) {
   RowsApplier(MakeTable().get()).PutShared(Records({1, 0}).View());
 }
 
-void ExpectError(const Status& status, StatusCode code,
-                 const std::string& message) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(message), std::string::npos)
-      << status.message();
-}
-
 TEST(RowChecksTest, RowsOfAnotherKindAreRefused) {
   TablePolicies policies;
   policies.shared_rows = 3;
@@ -180,11 +175,11 @@ TEST(RowChecksTest, RowsOfAnotherKindAreRefused) {
   EXPECT_TRUE(
       RowChecks(*MakeTable()).CheckKind(kDim, RowType::kFloat32, 3).ok());
   ExpectError(checks.CheckKind(5, RowType::kFloat32, 3),
-              StatusCode::kInvalidArgument, "the table's dimension is 2");
+              StatusCode::kInvalidArgument, {"the table's dimension is 2"});
   ExpectError(checks.CheckKind(kDim, RowType::kFloat16, 3),
-              StatusCode::kInvalidArgument, "the table's rows are float32");
+              StatusCode::kInvalidArgument, {"the table's rows are float32"});
   ExpectError(checks.CheckKind(kDim, RowType::kFloat32, 4),
-              StatusCode::kInvalidArgument, "but the table has 3");
+              StatusCode::kInvalidArgument, {"but the table has 3"});
 }
 
 TEST(RowChecksTest, AnotherOptimizerIsRefused) {
@@ -194,12 +189,12 @@ TEST(RowChecksTest, AnotherOptimizerIsRefused) {
   EXPECT_TRUE(applier.CheckOptimizer({}).ok());
   EXPECT_TRUE(applier.CheckOptimizer(adam).ok());
   ExpectError(applier.CheckOptimizer({"future", {}, {}}),
-              StatusCode::kInvalidArgument, "unknown optimizer");
+              StatusCode::kInvalidArgument, {"unknown optimizer"});
   ASSERT_TRUE(applier.AttachOptimizer(Adagrad()).ok());
   EXPECT_TRUE(applier.CheckOptimizer({}).ok());
   EXPECT_TRUE(applier.CheckOptimizer(Adagrad()).ok());
   ExpectError(applier.CheckOptimizer(adam), StatusCode::kFailedPrecondition,
-              "has the optimizer slots of 'adagrad'");
+              {"has the optimizer slots of 'adagrad'"});
 }
 
 TEST(RowChecksTest, TheCapIsChecked) {
@@ -208,7 +203,7 @@ TEST(RowChecksTest, TheCapIsChecked) {
   const auto capped = MakeTable(policies);
   EXPECT_TRUE(RowChecks(*capped).CheckCap(3).ok());
   ExpectError(RowChecks(*capped).CheckCap(4), StatusCode::kFailedPrecondition,
-              "makes 4 rows");
+              {"makes 4 rows"});
   EXPECT_TRUE(RowChecks(*MakeTable()).CheckCap(1000).ok());
 }
 
@@ -227,10 +222,10 @@ TEST(RowChecksTest, APendingIdHasNoRow) {
   rows.pending_sightings = ones;
   rows.pending_last_seen = ones;
   ExpectError(applier.CheckPending(rows), StatusCode::kDataLoss,
-              "id 5 is pending, but it has a row");
+              {"id 5 is pending, but it has a row"});
   EXPECT_TRUE(applier.CheckPending(rows, {}, five).ok());
   ExpectError(applier.CheckPending(rows, six, five), StatusCode::kDataLoss,
-              "id 6 is pending, but it has a row");
+              {"id 6 is pending, but it has a row"});
 }
 
 }  // namespace

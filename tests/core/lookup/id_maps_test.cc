@@ -17,6 +17,7 @@
 
 #include "tests/core/testing/chosen_ids.h"
 #include "tests/core/testing/cpu_time.h"
+#include "tests/core/testing/errors.h"
 #include "tf_ops/core/lookup/integer_map.h"
 #include "tf_ops/core/lookup/string_map.h"
 
@@ -48,38 +49,82 @@ Status Put(Map* map, const typename Map::Key& key, int64_t value) {
       1, [&](int64_t) { return key; }, [&](int64_t) { return value; });
 }
 
-TEST(IntegerMapTest, AgreesWithAModel) {
-  std::mt19937_64 rng(3);
-  IntegerMap map;
-  std::map<int64_t, int64_t> model;
-  EXPECT_EQ(map.Find(1), nullptr);
-  EXPECT_EQ(map.Find(0), nullptr);
-  EXPECT_FALSE(map.Remove(1));
-  const int64_t edges[] = {std::numeric_limits<int64_t>::min(), -1, 0,
-                           std::numeric_limits<int64_t>::max()};
-  for (int i = 0; i < 40000; ++i) {
-    const int64_t key = i % 9 == 0 ? edges[rng() % 4]
-                                   : static_cast<int64_t>(rng() % 3000) << 40;
-    if (rng() % 3 == 0) {
-      ASSERT_EQ(map.Remove(key), model.erase(key) == 1);
-    } else {
-      ASSERT_TRUE(Put(&map, key, i).ok());
-      model[key] = i;
-    }
-    if (i % 4000 == 0) ExpectSame(map, model);
+// Keys of each map, as its model has them.
+template <typename Map>
+struct KeysOf;
+template <>
+struct KeysOf<IntegerMap> {
+  using Key = int64_t;
+  static Key Few(std::mt19937_64* rng) {
+    constexpr int64_t kEdges[] = {std::numeric_limits<int64_t>::min(), -1, 0,
+                                  std::numeric_limits<int64_t>::max()};
+    const uint64_t word = (*rng)();
+    return word % 9 == 0 ? kEdges[word / 9 % 4]
+                         : static_cast<int64_t>(word % 3000) << 40;
   }
-  ExpectSame(map, model);
+  static Key Of(uint64_t word) { return static_cast<int64_t>(word); }
+  static Status Reserve(IntegerMap* map, int64_t count) {
+    return map->Reserve(count);
+  }
+};
+template <>
+struct KeysOf<StringMap> {
+  using Key = std::string;
+  // Keys of every small length, with NUL bytes, and the empty key.
+  static Key Few(std::mt19937_64* rng) {
+    const uint64_t word = (*rng)() % 3000;
+    if (word == 77) return "";
+    const std::string key(reinterpret_cast<const char*>(&word), word % 8);
+    return key + std::string(word % 40, static_cast<char>(word));
+  }
+  static Key Of(uint64_t word) { return std::to_string(word); }
+  static Status Reserve(StringMap* map, int64_t count) {
+    return map->Reserve(count, 22 * count);
+  }
+};
+
+template <typename Map>
+class IdMapsTest : public testing::Test {
+ protected:
+  using Keys = KeysOf<Map>;
+  using Key = typename Keys::Key;
+  Map map_;
+  std::map<Key, int64_t> model_;
+};
+using Maps = testing::Types<IntegerMap, StringMap>;
+TYPED_TEST_SUITE(IdMapsTest, Maps);
+
+TYPED_TEST(IdMapsTest, AgreesWithAModel) {
+  using Keys = typename TestFixture::Keys;
+  std::mt19937_64 rng(3);
+  EXPECT_FALSE(this->map_.Find(Keys::Of(1)));
+  EXPECT_FALSE(this->map_.Find(Keys::Of(0)));
+  EXPECT_FALSE(this->map_.Remove(Keys::Of(1)));
+  for (int i = 0; i < 40000; ++i) {
+    const auto key = Keys::Few(&rng);
+    if (rng() % 3 == 0) {
+      ASSERT_EQ(this->map_.Remove(key), this->model_.erase(key) == 1);
+    } else {
+      // Of any size, because strings are stored with as few bytes as possible.
+      const int64_t value = static_cast<int64_t>(rng()) >> (rng() % 64);
+      ASSERT_TRUE(Put(&this->map_, key, value).ok());
+      this->model_[key] = value;
+    }
+    if (i % 4000 == 0) ExpectSame(this->map_, this->model_);
+  }
+  ExpectSame(this->map_, this->model_);
 }
 
 // Lines overflow and gaps close across lines, including at the array's end.
-TEST(IntegerMapTest, RemovalFromAFullMap) {
+TYPED_TEST(IdMapsTest, RemovalFromAFullMap) {
+  using Keys = typename TestFixture::Keys;
   for (uint64_t seed = 1; seed < 40; ++seed) {
     std::mt19937_64 rng(seed);
-    IntegerMap map;
-    std::map<int64_t, int64_t> model;
-    ASSERT_TRUE(map.Reserve(40).ok());
-    for (int64_t i = 0; i < 40; ++i) {
-      const int64_t key = static_cast<int64_t>(rng());
+    TypeParam map;
+    auto model = this->model_;
+    ASSERT_TRUE(Keys::Reserve(&map, 90).ok());
+    for (int64_t i = 0; i < 90; ++i) {
+      const auto key = Keys::Of(rng());
       ASSERT_TRUE(Put(&map, key, i).ok());
       model[key] = i;
     }
@@ -91,6 +136,20 @@ TEST(IntegerMapTest, RemovalFromAFullMap) {
       ExpectSame(map, model);
     }
   }
+}
+
+TYPED_TEST(IdMapsTest, AddNewStopsAtAnotherValue) {
+  using Key = typename TestFixture::Key;
+  std::vector<Key> keys;
+  for (const uint64_t word : {1, 2, 1, 2, 3}) {
+    keys.push_back(TestFixture::Keys::Of(word));
+  }
+  const int64_t values[] = {10, 20, 10, -1, 30};
+  const auto key = [&](int64_t i) { return typename TypeParam::Key(keys[i]); };
+  const auto value = [&](int64_t i) { return values[i]; };
+  ASSERT_TRUE(this->map_.ReserveFor(5, key, value).ok());
+  EXPECT_EQ(this->map_.AddNew(5, key, value), 3);
+  EXPECT_EQ(this->map_.AddNew(3, key, value), -1);
 }
 
 TEST(IntegerMapTest, BatchesVisitEveryKeyInOrder) {
@@ -148,73 +207,15 @@ TEST(IntegerMapTest, TheLastOfEqualKeysIsInserted) {
   ExpectSame(map, std::map<int64_t, int64_t>{{5, 2}, {0, 3}, {7, 4}});
 }
 
-TEST(IntegerMapTest, AddNewStopsAtAnotherValue) {
-  IntegerMap map;
-  const int64_t keys[] = {1, 2, 1, 2, 3};
-  const int64_t values[] = {10, 20, 10, 21, 30};
-  const auto key = [&](int64_t i) { return keys[i]; };
-  const auto value = [&](int64_t i) { return values[i]; };
-  ASSERT_TRUE(map.ReserveFor(5, key, value).ok());
-  EXPECT_EQ(map.AddNew(5, key, value), 3);
-  EXPECT_EQ(map.AddNew(3, key, value), -1);
-}
-
 TEST(IntegerMapTest, OutOfMemoryChangesNothing) {
   IntegerMap map;
   ASSERT_TRUE(Put(&map, 7, 70).ok());
   for (int64_t count :
        {int64_t{1} << 46, std::numeric_limits<int64_t>::max()}) {
-    const Status status = map.Reserve(count);
-    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
-    EXPECT_NE(status.message().find("out of memory for a table of"),
-              std::string::npos);
+    ExpectError(map.Reserve(count), StatusCode::kResourceExhausted,
+                {"out of memory for a table of"});
   }
   ExpectSame(map, std::map<int64_t, int64_t>{{7, 70}});
-}
-
-TEST(StringMapTest, AgreesWithAModel) {
-  std::mt19937_64 rng(4);
-  StringMap map;
-  std::map<std::string, int64_t> model;
-  EXPECT_FALSE(map.Find("a"));
-  EXPECT_FALSE(map.Remove("a"));
-  for (int i = 0; i < 40000; ++i) {
-    const uint64_t word = rng() % 3000;
-    // Keys of every small length, with NUL bytes, and the empty key.
-    std::string key(reinterpret_cast<const char*>(&word), word % 8);
-    key += std::string(word % 40, static_cast<char>(word));
-    if (word == 77) key.clear();
-    if (rng() % 3 == 0) {
-      ASSERT_EQ(map.Remove(key), model.erase(key) == 1);
-    } else {
-      const int64_t value = static_cast<int64_t>(rng()) >> (rng() % 64);
-      ASSERT_TRUE(Put(&map, key, value).ok());
-      model[key] = value;
-    }
-    if (i % 4000 == 0) ExpectSame(map, model);
-  }
-  ExpectSame(map, model);
-}
-
-TEST(StringMapTest, RemovalFromAFullMap) {
-  for (uint64_t seed = 1; seed < 40; ++seed) {
-    std::mt19937_64 rng(seed);
-    StringMap map;
-    std::map<std::string, int64_t> model;
-    ASSERT_TRUE(map.Reserve(90, 2000).ok());
-    for (int64_t i = 0; i < 90; ++i) {
-      const std::string key = std::to_string(rng());
-      ASSERT_TRUE(Put(&map, key, i).ok());
-      model[key] = i;
-    }
-    while (!model.empty()) {
-      auto it = model.begin();
-      std::advance(it, rng() % model.size());
-      ASSERT_TRUE(map.Remove(it->first));
-      model.erase(it);
-      ExpectSame(map, model);
-    }
-  }
 }
 
 TEST(StringMapTest, LargeKeys) {
@@ -243,17 +244,6 @@ TEST(StringMapTest, ChangedAndRemovedRecordsFreeTheirMemory) {
     }
   }
   EXPECT_LE(map.bytes(), 1 << 20);
-}
-
-TEST(StringMapTest, AddNewStopsAtAnotherValue) {
-  StringMap map;
-  const std::string keys[] = {"a", "", "a", "", "c"};
-  const int64_t values[] = {10, 20, 10, -1, 30};
-  const auto key = [&](int64_t i) { return StringMap::Key(keys[i]); };
-  const auto value = [&](int64_t i) { return values[i]; };
-  ASSERT_TRUE(map.ReserveFor(5, key, value).ok());
-  EXPECT_EQ(map.AddNew(5, key, value), 3);
-  EXPECT_EQ(map.AddNew(3, key, value), -1);
 }
 
 TEST(StringMapTest, OutOfMemoryChangesNothing) {

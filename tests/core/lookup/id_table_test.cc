@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/core/testing/errors.h"
+
 namespace lodestar {
 namespace {
 
@@ -29,9 +31,8 @@ Status InsertRange(IdTable<IntegerMap>* table, int64_t begin, int64_t end) {
 TEST(IdTableTest, IsNotInitializedBeforeAnImport) {
   IdTable<IntegerMap> table(/*is_mutable=*/false);
   IdTable<IntegerMap>::View view;
-  const Status status = table.Read(&view);
-  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(status.message().find("is not initialized"), std::string::npos);
+  ExpectError(table.Read(&view), StatusCode::kFailedPrecondition,
+              {"is not initialized"});
   EXPECT_EQ(table.size(), 0);
   ASSERT_TRUE((Import<IntegerMap, int64_t>(&table, {}, {}).ok()));
   EXPECT_TRUE(table.Read(&view).ok());

@@ -51,7 +51,7 @@ TEST(SlotShufflerTest, ARestoredShufflerDrawsTheSameRows) {
   }
   SlotBatch drawn;
   for (int i = 0; i < 7; ++i) shuffler.Draw(&drawn);
-  const SlotRows window = shuffler.Window(Specs());
+  const SlotRows window = shuffler.CopyRowsLeft(Specs());
   EXPECT_EQ(window.num_rows(), 13);
   EXPECT_EQ(window.FindUnfit(Specs()), -1);
   SlotShuffler again(16, 0);

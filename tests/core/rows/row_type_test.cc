@@ -33,7 +33,7 @@ TEST(RowTypeTest, RowsAreConvertedElementwise) {
 
 template <typename T>
 class IsShorterTest : public testing::Test {};
-using RowTypes = testing::Types<float, double, Float16, BFloat16>;
+using RowTypes = testing::Types<float, Float16, BFloat16>;
 TYPED_TEST_SUITE(IsShorterTest, RowTypes);
 
 TYPED_TEST(IsShorterTest, ComparesTheEuclideanNorm) {

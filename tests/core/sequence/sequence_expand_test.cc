@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "tests/core/sequence/sequences.h"
-#include "tf_ops/core/sequence/lod.h"
 
 namespace lodestar {
 namespace {
@@ -112,44 +110,6 @@ TEST(SequenceExpandTest, RejectsOverflow) {
                    " times, overflows the number of rows."));
   EXPECT_EQ(message({0, kMax, kMax}, {0, 1, kMax}), "");
   EXPECT_NE(message({0, kMax, kMax}, {0, 2, 2}), "");
-}
-
-// Never accesses memory out of bounds, whatever the offsets are.
-TEST(SequenceExpandTest, RandomOffsets) {
-  const std::vector<int64_t> some = {0, 0, 0,  1,        1,        2,   3,
-                                     5, 9, -1, kMax / 2, kMax - 1, kMax};
-  std::mt19937_64 random(17);
-  int64_t taken = 0;
-  for (int trial = 0; trial < 200000; ++trial) {
-    std::vector<int64_t> splits(1 + random() % 4);
-    std::vector<int64_t> ref_splits(splits.size());
-    for (auto* offsets : {&splits, &ref_splits}) {
-      for (auto& x : *offsets) x = some[random() % some.size()];
-      if (random() % 2) std::sort(offsets->begin(), offsets->end());
-    }
-    if (!ValidateSplits("row_splits", splits, splits.back()).ok() ||
-        !ValidateSplits("ref_splits", ref_splits, ref_splits.back()).ok()) {
-      continue;
-    }
-    std::vector<int64_t> starts(splits.size());
-    if (!ExpandedStarts(splits, ref_splits, starts).ok()) continue;
-    // Larger than can be allocated.
-    if (starts.back() > 1000 || splits.back() > 1000 ||
-        ref_splits.back() > 1000) {
-      continue;
-    }
-    ++taken;
-    std::vector<float> rows(splits.back());
-    std::vector<float> expanded(starts.back());
-    std::vector<int64_t> expanded_splits(ref_splits.back() + 1);
-    const ParallelFor parallel = InSteps(1 + random() % 4);
-    ExpandedSplits(splits, ref_splits, starts, expanded_splits, &parallel);
-    SequenceExpand(reinterpret_cast<const char*>(rows.data()), 4, splits,
-                   starts, reinterpret_cast<char*>(expanded.data()), &parallel);
-    SequenceExpandGradient(expanded.data(), 1, splits, ref_splits, starts,
-                           rows.data(), &parallel);
-  }
-  EXPECT_GT(taken, 1000);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -45,19 +44,6 @@ TEST(SequencePadTest, PaddedSteps) {
   EXPECT_EQ(
       PaddedSteps(splits, -2, &steps).message(),
       "`maxlen` must be at least 0, or -1 for the longest length, got -2.");
-}
-
-TEST(SequencePadTest, RejectsLengthsOutOfRange) {
-  std::vector<int64_t> splits(4);
-  const auto message = [&](std::vector<int64_t> lengths, int64_t steps) {
-    return LengthsToOffsets("lengths", lengths, steps, splits).message();
-  };
-  EXPECT_EQ(message({1, 0, 3}, 3), "");
-  EXPECT_EQ(splits, (std::vector<int64_t>{0, 1, 1, 4}));
-  EXPECT_EQ(message({1, 4, 3}, 3), "`lengths[1]` must be in [0, 3], got 4.");
-  EXPECT_EQ(message({1, 0, -1}, 3), "`lengths[2]` must be in [0, 3], got -1.");
-  EXPECT_EQ(message({kMax, 0, 1}, kMax),
-            "`lengths[2]` is 1, so the sum overflows int64.");
 }
 
 // Compares random sequences with a naive loop, unpartitioned and with every
@@ -106,45 +92,6 @@ TEST(SequencePadTest, MatchesNaiveLoopsForEveryPartition) {
       }
     }
   }
-}
-
-// Never accesses memory out of bounds, whatever splits, lengths and maxlen are.
-TEST(SequencePadTest, RandomOffsets) {
-  const std::vector<int64_t> some = {0, 0, 0,  1,        1,        2,   3,
-                                     5, 9, -1, kMax / 2, kMax - 1, kMax};
-  std::mt19937_64 random(19);
-  int64_t taken = 0;
-  for (int trial = 0; trial < 100000; ++trial) {
-    const auto draw = [&] { return some[random() % some.size()]; };
-    std::vector<int64_t> splits(1 + random() % 4);
-    for (auto& x : splits) x = draw();
-    if (random() % 2) std::sort(splits.begin(), splits.end());
-    int64_t steps = 0;
-    const ParallelFor parallel = InSteps(1 + random() % 4);
-    if (ValidateSplits("row_splits", splits, splits.back()).ok() &&
-        PaddedSteps(splits, draw(), &steps).ok() && steps < 100 &&
-        splits.back() < 100) {
-      ++taken;
-      const int64_t batch = splits.size() - 1;
-      std::vector<int16_t> rows(splits.back());
-      std::vector<int16_t> padded(batch * steps);
-      const int16_t pad = 3;
-      SequencePad(reinterpret_cast<const char*>(rows.data()), 2, splits,
-                  reinterpret_cast<const char*>(&pad), steps,
-                  reinterpret_cast<char*>(padded.data()), &parallel);
-    }
-    std::vector<int64_t> lengths(splits.size() - 1);
-    for (auto& x : lengths) x = draw();
-    steps = draw();
-    if (steps < 0 || steps > 100) continue;
-    if (!LengthsToOffsets("lengths", lengths, steps, splits).ok()) continue;
-    ++taken;
-    std::vector<int16_t> padded(lengths.size() * steps);
-    std::vector<int16_t> rows(splits.back());
-    SequenceUnpad(reinterpret_cast<const char*>(padded.data()), 2, steps,
-                  splits, reinterpret_cast<char*>(rows.data()), &parallel);
-  }
-  EXPECT_GT(taken, 1000);
 }
 
 }  // namespace

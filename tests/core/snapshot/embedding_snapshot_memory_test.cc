@@ -13,6 +13,7 @@
 
 #include "tests/core/testing/allocation_failure.h"
 #include "tests/core/testing/snapshot_content.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
 
 namespace lodestar {
@@ -22,19 +23,10 @@ constexpr int kDim = 300;
 using Store = std::shared_ptr<EmbeddingStore>;
 using Ids = std::vector<int64_t>;
 
-Ids Range(int64_t begin, int64_t end) {
-  Ids ids;
-  for (int64_t id = begin; id < end; ++id) ids.push_back(id);
-  return ids;
-}
-
 // Allocates everything up front, so that Apply makes no allocations of the
 // test.
 struct Update {
-  explicit Update(const Ids& ids) : ids(ids), gradients(ids.size() * kDim, 1) {
-    const std::vector<float> h = {0.5f, 0.0f};
-    EXPECT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
-  }
+  explicit Update(const Ids& ids) : ids(ids), gradients(ids.size() * kDim, 1) {}
   Status Apply(EmbeddingStore* store) const {
     return store->Apply(ids, gradients.data(), name, sgd, {}, false, -1,
                         nullptr);
@@ -43,7 +35,7 @@ struct Update {
   const std::string name = "sgd";
   const Ids ids;
   const std::vector<float> gradients;
-  SparseOptimizer sgd;
+  const SparseOptimizer sgd = OptimizerOf(name, {0.5f, 0.0f});
 };
 
 // A table with 1000 rows, pending ids, a sketch and shared rows, and a snapshot
@@ -51,19 +43,13 @@ struct Update {
 class SnapshotMemory {
  public:
   SnapshotMemory() {
-    RowInitializer initializer;
-    EXPECT_TRUE(
-        RowInitializer::Create("uniform", -1, 1, 1, 2, &initializer).ok());
     TablePolicies policies;
     policies.admission.kind = AdmissionPolicy::Kind::kCountingBloom;
     policies.admission.min_count = 2;
     policies.admission.num_counters = 1000;
     policies.admission.num_hashes = 2;
     policies.shared_rows = 10;
-    std::unique_ptr<EmbeddingStore> made;
-    EXPECT_TRUE(
-        EmbeddingStore::Create(kDim, 2, initializer, &made, policies).ok());
-    store = std::move(made);
+    store = StoreOf(kDim, 2, InitializerOf(), policies);
     const Ids ids = Range(0, 1200);
     const std::vector<float> rows(ids.size() * kDim, 2.0f);
     EXPECT_TRUE(store->InsertOrAssign(ids, rows.data(), nullptr).ok());
@@ -72,13 +58,8 @@ class SnapshotMemory {
     SaveInto(snapshot.get(), &content);
     snapshot->Commit("a");
     EXPECT_TRUE(Update(Range(0, 100)).Apply(store.get()).ok());
-    int64_t removed;
-    EXPECT_TRUE(store->Remove(Range(100, 200), &removed, {}).ok());
-    std::vector<RowRef> refs(50);
-    EmbeddingStore::LookupOptions options;
-    options.insert = options.count_frequency = true;
-    EXPECT_TRUE(
-        store->FindOrInsert(Range(5000, 5050), options, refs, nullptr).ok());
+    Remove(store.get(), Range(100, 200));
+    FindOrInsert(store.get(), Range(5000, 5050));
   }
 
   // The next snapshot, incremental or full, contains the table's state.
@@ -241,8 +222,7 @@ TEST(EmbeddingSnapshotMemoryTest, RemovedIds) {
 TEST(EmbeddingSnapshotMemoryTest, Abort) {
   FailEach([](SnapshotMemory* memory, const Fail& fail) {
     auto snapshot = BeginSnapshot(memory->store, "a");
-    int64_t removed;
-    EXPECT_TRUE(memory->store->Remove(Range(200, 250), &removed, {}).ok());
+    Remove(memory->store.get(), Range(200, 250));
     const auto failure = fail();
     snapshot->Abort();
     return failure->failed();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/core/testing/snapshot_content.h"
+#include "tests/core/testing/stores.h"
 #include "tests/core/testing/stress.h"
 #include "tf_ops/core/base/step_gate.h"
 #include "tf_ops/core/snapshot/embedding_snapshot.h"
@@ -32,12 +33,7 @@ constexpr int64_t kTrained =
 const std::vector<float> kInits = {0.0f};
 
 Store MakeStore(int64_t shards, const TablePolicies& policies) {
-  RowInitializer zeros;
-  EXPECT_TRUE(RowInitializer::Create("zeros", 0, 0, 0, 0, &zeros).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, shards, zeros, &store, policies).ok());
-  return store;
+  return StoreOf(kDim, shards, InitializerOf("zeros", 0, 0), policies);
 }
 
 Ids Draw(Rng* rng, int64_t first, int64_t count, int draws) {
@@ -48,23 +44,11 @@ Ids Draw(Rng* rng, int64_t first, int64_t count, int draws) {
   return ids;
 }
 
-void Access(EmbeddingStore* store, const Ids& ids) {
-  std::vector<RowRef> refs(ids.size());
-  EmbeddingStore::LookupOptions options;
-  options.insert = options.count_frequency = true;
-  ASSERT_TRUE(store->FindOrInsert(ids, options, refs, nullptr).ok());
-}
-
 // The slot of a row then counts its updates, in every column.
 void Train(EmbeddingStore* store, const Ids& ids) {
-  SparseOptimizer adagrad;
-  const std::vector<float> h = {0.25f, 0.0f, 1e-7f};
-  ASSERT_TRUE(SparseOptimizer::Create("adagrad", h, &adagrad).ok());
   const std::vector<float> gradients(ids.size() * kDim, 1.0f);
-  ASSERT_TRUE(store
-                  ->Apply(ids, gradients.data(), "adagrad", adagrad, kInits,
-                          false, -1, nullptr)
-                  .ok());
+  const Rule adagrad = {"adagrad", {0.25f, 0.0f, 1e-7f}, {0.0f}};
+  ASSERT_TRUE(Apply(store, ids, gradients, adagrad).ok());
 }
 
 // Returns the value and the number of updates of a consistent row.
@@ -88,7 +72,7 @@ class SnapshotStress {
     Ids ids;
     for (int64_t id = 0; id < kTrained; ++id) ids.push_back(id);
     for (const Store& table : tables_) {
-      Access(table.get(), ids);
+      FindOrInsert(table.get(), ids);
       Train(table.get(), {0, 1});
     }
   }
@@ -120,7 +104,7 @@ class SnapshotStress {
       ids.push_back(2 * k);
       ids.push_back(2 * k + 1);
     }
-    Access(tables_[0].get(), ids);
+    FindOrInsert(tables_[0].get(), ids);
     while (!gates_.TryEnter()) std::this_thread::yield();
     Train(tables_[0].get(), ids);
     Train(tables_[1].get(), ids);
@@ -134,7 +118,7 @@ class SnapshotStress {
     switch ((*rng)() % 6) {
       case 0:
       case 1:
-        Access(table, others);
+        FindOrInsert(table, others);
         break;
       case 2:
         ASSERT_TRUE(table->Remove(others, &number, {}).ok());
@@ -211,7 +195,7 @@ TEST(EmbeddingSnapshotStressTest, ImagesOfOneGroupDoNotAffectAnother) {
   Store stores[3];
   for (Store& store : stores) {
     store = MakeStore(3, TablePolicies());
-    Access(store.get(), all);
+    FindOrInsert(store.get(), all);
   }
   const auto gate = std::make_shared<StepGate>();
   const StepGates gates({gate, std::make_shared<StepGate>()});

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/core/snapshot/snapshot_files.h"
 #include "tests/core/testing/allocation_failure.h"
+#include "tests/core/testing/errors.h"
 
 namespace lodestar {
 namespace {
@@ -83,19 +84,10 @@ const AttachedOptimizer kAdagrad = {"adagrad", {"accumulator"}, {0.5f}};
 const AttachedOptimizer kRowWise = {
     "row_wise_adagrad", {"accumulator"}, {0.5f}};
 
-void ExpectError(const Status& status, StatusCode code,
-                 const std::vector<std::string>& parts) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  for (const std::string& part : parts) {
-    EXPECT_NE(status.message().find(part), std::string::npos)
-        << "'" << part << "' is not in: " << status.message();
-  }
-}
-
 // Compares all kinds of chains with a map to which every file is applied.
 TEST(SnapshotCompactTest, EqualsTheEndOfTheChain) {
-  for (const RowType type : {RowType::kFloat32, RowType::kFloat64,
-                             RowType::kFloat16, RowType::kBFloat16}) {
+  for (const RowType type :
+       {RowType::kFloat32, RowType::kFloat16, RowType::kBFloat16}) {
     for (int seed = 0; seed < 12; ++seed) {
       SCOPED_TRACE(StrCat(NameOf(type), ", seed ", seed));
       std::mt19937 random(seed);
@@ -182,8 +174,9 @@ TEST(SnapshotCompactTest, EqualsTheEndOfTheChain) {
       for (const auto& [id, value] : rows) {
         std::string wanted = RowRecord(table, id, value, written_at.at(id));
         if (written_at.at(id) < attached_at && table.optimizer.has_slots()) {
-          FillComputed(type, 0.5f, table.layout().slot_width(),
-                       wanted.data() + table.layout().slot(0));
+          const std::vector<float> initial(table.layout().slot_width(), 0.5f);
+          std::memcpy(wanted.data() + table.layout().slot(0), initial.data(),
+                      initial.size() * sizeof(float));
         }
         ASSERT_EQ(content.rows.at(id), wanted) << id;
       }
@@ -235,8 +228,8 @@ TEST(SnapshotCompactTest, RejectsFilesOfDifferentTables) {
   table.dim = 3;
   expect(table, "dim is 2 in the first and 3 in the second");
   table = whole;
-  table.type = RowType::kFloat64;
-  expect(table, "dtype is float32 in the first and float64 in the second");
+  table.type = RowType::kFloat16;
+  expect(table, "dtype is float32 in the first and float16 in the second");
   table = whole;
   table.seed = 6;
   expect(table, "the seed is 5 in the first and 6 in the second");

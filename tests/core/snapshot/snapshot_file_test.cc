@@ -21,6 +21,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/core/snapshot/snapshot_files.h"
+#include "tests/core/testing/errors.h"
 #include "tests/core/testing/threads.h"
 #include "tf_ops/core/base/crc32c.h"
 #include "tf_ops/core/snapshot/snapshot_table.h"
@@ -57,15 +58,6 @@ std::string SmallFile(const std::string& path,
       .Add(BlockKind::kSketch, 3, "abc")
       .Finish();
   return ReadAll(path);
-}
-
-void ExpectError(const Status& status, StatusCode code,
-                 const std::vector<std::string>& parts) {
-  EXPECT_EQ(status.code(), code) << status.message();
-  for (const std::string& part : parts) {
-    EXPECT_NE(status.message().find(part), std::string::npos)
-        << "'" << part << "' is not in: " << status.message();
-  }
 }
 
 TEST(SnapshotFileTest, RoundTripsBlocks) {
@@ -495,11 +487,8 @@ TEST(SnapshotFileTest, AFileMustBeAsListed) {
   EXPECT_TRUE(ListedFile(path, content).Check(scan).ok());
   const auto expect = [&](const ListedFile::Content& listed,
                           const std::string& message) {
-    const Status status = ListedFile(path, listed).Check(scan);
-    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-    EXPECT_NE(status.message().find(message), std::string::npos)
-        << status.message();
-    EXPECT_NE(status.message().find(path), std::string::npos);
+    ExpectError(ListedFile(path, listed).Check(scan), StatusCode::kDataLoss,
+                {message, path});
   };
   expect({content.crc32c + 1, 1, 2}, "the file has the checksum");
   expect({content.crc32c, 2, 2},

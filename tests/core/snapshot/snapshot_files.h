@@ -103,8 +103,9 @@ inline std::string RowRecord(const SnapshotTable& table, int64_t id,
                 layout.value_bytes());
   });
   for (int64_t s = 0; s < layout.slots(); ++s) {
-    FillComputed(table.type, value + s + 1, layout.slot_width(),
-                 record.data() + layout.slot(s));
+    const std::vector<float> values(layout.slot_width(), value + s + 1);
+    std::memcpy(record.data() + layout.slot(s), values.data(),
+                values.size() * sizeof(float));
   }
   return record;
 }

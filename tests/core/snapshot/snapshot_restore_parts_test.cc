@@ -52,10 +52,7 @@ void ExpectRefused(const std::vector<SavedPart>& saved, const TablePart& part,
                    const EmbeddingStore& like, StatusCode code,
                    const std::string& message) {
   std::unique_ptr<EmbeddingStore> store;
-  const Status status = RestorePart(saved, part, like, &store);
-  EXPECT_EQ(status.code(), code) << status.message();
-  EXPECT_NE(status.message().find(message), std::string::npos)
-      << status.message();
+  ExpectError(RestorePart(saved, part, like, &store), code, {message});
   EXPECT_EQ(store, nullptr);
 }
 
@@ -357,18 +354,14 @@ TEST(SnapshotRestorePartsTest, IncrementalFilesOfPartsAreAppliedTogether) {
   ASSERT_NE(live, nullptr);
   const EmbeddingRows before = Export(*live);
   // One file, with its ids, occurs twice.
-  Status status = ApplyFiles({deltas[0], deltas[1], deltas[0]}, live.get());
-  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find("occurs a second time"), std::string::npos)
-      << status.message();
+  ExpectError(ApplyFiles({deltas[0], deltas[1], deltas[0]}, live.get()),
+              StatusCode::kDataLoss, {"occurs a second time"});
   SnapshotTable other = Table(false);
   other.shared_rows = 2;
   const std::string foreign = NewPath("foreign");
   FileMaker(foreign, other).Finish();
-  status = ApplyFiles({deltas[0], foreign}, live.get());
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(status.message().find("different tables"), std::string::npos)
-      << status.message();
+  ExpectError(ApplyFiles({deltas[0], foreign}, live.get()),
+              StatusCode::kInvalidArgument, {"different tables"});
   ExpectEqual(Export(*live), before);
   SnapshotDelta::Applied applied;
   ASSERT_TRUE(ApplyFiles(deltas, live.get(), &applied).ok());

@@ -48,7 +48,7 @@ TEST(SnapshotTableTest, RoundTripsTables) {
   SnapshotTable named = Adam(5, RowType::kBFloat16);
   named.optimizer = {"replay:mine", {"", "a", "four", "\x01\n"}, {1, 2, 3, 4}};
   named.whole = false;
-  SnapshotTable sgd = Adam(65536, RowType::kFloat64);
+  SnapshotTable sgd = Adam(65536, RowType::kFloat32);
   sgd.optimizer = {"sgd", {}, {}};
   for (const SnapshotTable& table :
        {SnapshotTable(), Adam(8, RowType::kFloat32), named, sgd}) {
@@ -84,9 +84,9 @@ TEST(SnapshotTableTest, PartsOfARecordAreAligned) {
   EXPECT_EQ(half.slot(1), 48);
   EXPECT_EQ(half.bytes(), 64);
   EXPECT_EQ(SnapshotRowLayout(1, RowType::kFloat32, {}).bytes(), 32);
-  EXPECT_EQ(SnapshotRowLayout(2, RowType::kFloat64, {1}).bytes(), 24 + 16 + 16);
+  EXPECT_EQ(SnapshotRowLayout(2, RowType::kFloat32, {1}).bytes(), 24 + 8 + 8);
   // The widest record fits a block.
-  EXPECT_LT(SnapshotRowLayout(65536, RowType::kFloat64, {RowStore::kMaxSlots})
+  EXPECT_LT(SnapshotRowLayout(65536, RowType::kFloat32, {RowStore::kMaxSlots})
                 .bytes(),
             SnapshotFileReader::kMaxPayload);
 }
@@ -106,8 +106,8 @@ TEST(SnapshotTableTest, FieldsOfATableAreChecked) {
   };
   expect(with(0, uint32_t{0}), "byte 88: the table's dim is 0, expected 1 to");
   expect(with(0, uint32_t{65537}), "dim is 65537, expected 1 to 65536");
-  expect(with(4, uint32_t{4}),
-         "byte 92: the table's type is 4, expected 0 to 3");
+  expect(with(4, uint32_t{3}),
+         "byte 92: the table's type is 3, expected 0 to 2");
   expect(with(8, uint32_t{4}), "byte 96: the table's flags are 4");
   expect(with(12, uint32_t{5}), "byte 100: the table's number of slots is 5");
   expect(with(12, ~uint32_t{0}), "number of slots is 4294967295");

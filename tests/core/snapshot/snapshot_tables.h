@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "tests/core/snapshot/snapshot_files.h"
+#include "tests/core/testing/errors.h"
 #include "tests/core/testing/rows_view.h"
+#include "tests/core/testing/stores.h"
 #include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
@@ -25,14 +27,7 @@ constexpr int64_t kSalt = 12;
 inline std::unique_ptr<EmbeddingStore> MakeStore(
     const TablePolicies& policies = TablePolicies(), int64_t shards = 4,
     RowType type = RowType::kFloat32, int dim = kDim) {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("uniform", -1.0f, 1.0f, 1, 2, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(dim, shards, initializer, &store, policies, type)
-          .ok());
-  return store;
+  return StoreOf(dim, shards, InitializerOf(), policies, type);
 }
 
 inline AttachedOptimizer Adagrad() {
@@ -108,34 +103,6 @@ inline Status ApplyFile(const std::string& file, EmbeddingStore* store,
                         SnapshotDelta::Applied* applied = nullptr,
                         bool reset = false) {
   return ApplyFiles({file}, store, applied, reset);
-}
-
-inline EmbeddingRows Export(const EmbeddingStore& store) {
-  EmbeddingRows rows;
-  EXPECT_TRUE(store.Export(true, &rows, nullptr).ok());
-  return rows;
-}
-
-inline void ExpectEqual(const EmbeddingRows& rows,
-                        const EmbeddingRows& wanted) {
-  EXPECT_EQ(rows.ids, wanted.ids);
-  EXPECT_TRUE(rows.values == wanted.values);
-  EXPECT_TRUE(rows.slots == wanted.slots);
-  EXPECT_EQ(rows.frequencies, wanted.frequencies);
-  EXPECT_EQ(rows.last_seen, wanted.last_seen);
-  EXPECT_EQ(rows.optimizer.name, wanted.optimizer.name);
-  EXPECT_EQ(rows.optimizer.slot_names, wanted.optimizer.slot_names);
-  EXPECT_EQ(rows.optimizer.slot_inits, wanted.optimizer.slot_inits);
-  EXPECT_EQ(rows.step, wanted.step);
-  EXPECT_EQ(rows.seed, wanted.seed);
-  EXPECT_EQ(rows.salt, wanted.salt);
-  EXPECT_EQ(rows.own_step, wanted.own_step);
-  EXPECT_EQ(rows.pending_ids, wanted.pending_ids);
-  EXPECT_EQ(rows.pending_sightings, wanted.pending_sightings);
-  EXPECT_EQ(rows.pending_last_seen, wanted.pending_last_seen);
-  EXPECT_EQ(rows.sketch, wanted.sketch);
-  EXPECT_TRUE(rows.shared_values == wanted.shared_values);
-  EXPECT_TRUE(rows.shared_slots == wanted.shared_slots);
 }
 
 }  // namespace lodestar

@@ -17,9 +17,6 @@ namespace lodestar {
 namespace {
 
 constexpr int kDim = 6;
-constexpr EmbeddingStore::LookupOptions kTraining = {/*insert=*/true,
-                                                     /*count_frequency=*/true};
-
 std::unique_ptr<EmbeddingStore> MakeStore(const TablePolicies& policies = {}) {
   return StoreOf(kDim, 4, InitializerOf(), policies);
 }
@@ -122,9 +119,7 @@ TEST(LookupPlanTest, NoUpdateIsLostWhileRowsMove) {
   std::vector<std::thread> callers;
   for (int t = 0; t < kCallers; ++t) {
     callers.emplace_back([&] {
-      SparseOptimizer sgd;
-      const std::vector<float> h = {1.0f, 0.0f};
-      ASSERT_TRUE(SparseOptimizer::Create("sgd", h, &sgd).ok());
+      const SparseOptimizer sgd = OptimizerOf("sgd", {1.0f, 0.0f});
       const std::vector<float> gradients(kIds * kDim, -1.0f);
       for (int i = 0; i < kRounds; ++i) {
         LookupPlan plan = store->PlanOf(std::vector<RowRef>(kIds));

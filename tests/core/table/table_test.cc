@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -21,18 +22,29 @@ TEST(TableTest, OptionsOutOfRangeAreErrors) {
   EXPECT_TRUE(Table::CheckOptions(kMaxDim, TablePolicies()).ok());
   EXPECT_EQ(Table::CheckOptions(0, TablePolicies()).message(),
             "`dim` must be in [1, 65536], got 0.");
-  TablePolicies policies;
-  policies.eviction.max_rows = -1;
-  EXPECT_EQ(Table::CheckOptions(1, policies).message(),
-            "`max_rows` must be at least 0, got -1.");
-  policies.eviction.max_rows = 0;
-  policies.eviction.min_norm_every = 0;
-  EXPECT_EQ(Table::CheckOptions(1, policies).message(),
-            "`min_norm_every` must be at least 1, got 0.");
-  policies.eviction.min_norm_every = 1;
-  policies.eviction.min_frequency_every = -3;
-  EXPECT_EQ(Table::CheckOptions(1, policies).message(),
-            "`min_frequency_every` must be at least 1, got -3.");
+  using Kind = AdmissionPolicy::Kind;
+  const struct {
+    std::function<void(TablePolicies*)> change;
+    const char* message;
+  } cases[] = {
+      {[](auto* p) { p->eviction.max_rows = -1; },
+       "`max_rows` must be at least 0, got -1."},
+      {[](auto* p) { p->eviction.min_norm_every = 0; },
+       "`min_norm_every` must be at least 1, got 0."},
+      {[](auto* p) { p->eviction.min_frequency_every = -3; },
+       "`min_frequency_every` must be at least 1, got -3."},
+      {[](auto* p) { p->admission = {Kind::kMinCount, 0}; },
+       "`min_count` must be in [1, 4294967295], got 0."},
+      {[](auto* p) { p->admission = {Kind::kCountingBloom, 256}; },
+       "`min_count` must be in [1, 255], got 256."},
+      {[](auto* p) { p->admission = {Kind::kCountingBloom, 2}; },
+       "`num_counters` must be in [1, 2^40], got 0."},
+  };
+  for (const auto& [change, message] : cases) {
+    TablePolicies policies;
+    change(&policies);
+    EXPECT_EQ(Table::CheckOptions(1, policies).message(), message);
+  }
 }
 
 TEST(TableTest, AnExecutionHoldsWhatItIsMadeFrom) {
@@ -118,13 +130,12 @@ TEST(TableTest, AReplacementHoldsTheRowsAndTheLiveState) {
   EXPECT_EQ(stats.count(Event::kIds), 3);
 }
 
-TEST(TableTest, SumsOfGradientsHaveAComputeTypeAndRoomForMore) {
-  EXPECT_TRUE(CheckAccumulates(RowType::kFloat64).ok());
+TEST(TableTest, SumsOfGradientsAreFloatsWithRoomForMore) {
+  EXPECT_TRUE(CheckAccumulates(RowType::kFloat32).ok());
   EXPECT_EQ(CheckAccumulates(RowType::kFloat16).message(),
             "rows of float16 do not support gradient accumulation.");
-  EXPECT_EQ(LimitOfTerms<float>(0), std::numeric_limits<float>::max() / 4);
-  EXPECT_EQ(LimitOfTerms<double>(8, 2),
-            std::numeric_limits<double>::max() / 64);
+  EXPECT_EQ(LimitOfTerms(0), std::numeric_limits<float>::max() / 4);
+  EXPECT_EQ(LimitOfTerms(8, 2), std::numeric_limits<float>::max() / 64);
 }
 
 }  // namespace

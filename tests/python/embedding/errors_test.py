@@ -312,7 +312,11 @@ CALLS = {
     ),
     "dtype": (
         lambda _: lodestar.EmbeddingVariable(2, dtype="foo"),
-        "`dtype`=foo is not one of float32, float64, float16, bfloat16",
+        "`dtype`=foo is not one of float32, float16, bfloat16",
+    ),
+    "wide dtype": (
+        lambda _: lodestar.EmbeddingVariable(2, dtype="float64"),
+        "`dtype`=float64 is not one of float32, float16, bfloat16",
     ),
     "name": (
         lambda _: lodestar.EmbeddingVariable(2, name=5),

@@ -186,7 +186,6 @@ def test_min_frequency_counts_occurrences_if_admission_does():
     "dtype, graph",
     [
         ("float32", True),
-        ("float64", False),
         ("float16", False),
         ("bfloat16", True),
     ],

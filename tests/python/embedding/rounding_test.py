@@ -134,14 +134,13 @@ def test_a_config_has_the_rounding():
     assert lodestar.EmbeddingVariable(2).get_config()["rounding"] == "nearest"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_wide_rows_are_refused(dtype):
+def test_wide_rows_are_refused():
     with pytest.raises(
         ValueError,
         match="`rounding`='stochastic' is for float16 and bfloat16 rows, but "
-        f"the rows are {dtype}",
+        "the rows are float32",
     ):
-        table(dtype)
+        table("float32")
     with pytest.raises(ValueError, match="`rounding`='down'"):
         table("float16", "down")
 

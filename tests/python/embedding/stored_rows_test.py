@@ -9,7 +9,7 @@ import lodestar
 from lodestar._library import gen_ops
 from lodestar.embedding import saved_state, stored_rows
 
-ROW_DTYPES = ("float32", "float64", "float16", "bfloat16")
+ROW_DTYPES = ("float32", "float16", "bfloat16")
 
 
 def reference(rows, dtype):
@@ -109,23 +109,22 @@ def test_a_row_that_would_read_as_zeros(dtype, row, number):
     np.testing.assert_allclose(got, rows, atol=1 / 254)
 
 
-@pytest.mark.parametrize("row_dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "largest", [3.4e38, 1e-30, 2e-36, 1e-37, 1.5 * TINY, TINY]
 )
 @pytest.mark.parametrize("dtype", stored_rows.DTYPES)
-def test_the_largest_and_smallest_rows(dtype, largest, row_dtype):
+def test_the_largest_and_smallest_rows(dtype, largest):
     if dtype == "float16" or (dtype == "bfloat16" and largest > 1):
         pytest.skip("not in its range")
-    rows = tf.constant([[largest, -largest, largest / 3]], row_dtype)
+    rows = tf.constant([[largest, -largest, largest / 3]])
     atol = max(largest / 127, TINY) / 2 * 1.0001
     ids = tf.constant([7], tf.int64)
-    handle = table_stored_as(dtype, 3, row_dtype)
+    handle = table_stored_as(dtype, 3)
     gen_ops.lodestar_embedding_insert_or_assign(handle, ids, rows)
     exported = stored_rows.decode(
-        stored_rows.encode(rows, dtype, "r"), tf.as_dtype(row_dtype)
+        stored_rows.encode(rows, dtype, "r"), tf.float32
     )
-    for got in (exported, read(handle, ids, 3, row_dtype)):
+    for got in (exported, read(handle, ids, 3)):
         np.testing.assert_allclose(got, rows, rtol=0, atol=atol)
         assert np.all(got.numpy()[:, :2] != 0)
 

@@ -136,7 +136,7 @@ IDS = [3, -(2**63), 2**63 - 1, 0, 7]
 EACH_READER = pytest.mark.parametrize(
     "read", READERS.values(), ids=READERS.keys()
 )
-DTYPES = ["float32", "float64", "float16", "bfloat16"]
+DTYPES = ["float32", "float16", "bfloat16"]
 
 
 def filled(**options):

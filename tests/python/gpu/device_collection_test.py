@@ -22,17 +22,6 @@ from lodestar.layers import EmbeddingCollection  # noqa: E402
 
 
 @DEVICES
-def test_float64_is_divided_in_float64(devices, rng):
-    cpu, gpu = table(dtype=tf.float64), table(devices, dtype=tf.float64)
-    ids = bags(rng)
-    np.testing.assert_allclose(
-        cpu.lookup(ids, combiner="mean", training=True),
-        gpu.lookup(ids, combiner="mean", training=True),
-        rtol=1e-14,
-    )
-
-
-@DEVICES
 @pytest.mark.parametrize("combiner", ["first", "last"])
 def test_unselected_rows_are_not_read(devices, combiner):
     gpu = table(devices)
@@ -171,7 +160,7 @@ def test_a_collection_trains_as_on_the_cpu(rng, plan, names, graph):
 
 @DEVICES
 @pytest.mark.parametrize(
-    "dtype", [tf.float64, tf.float16, tf.bfloat16], ids=lambda d: d.name
+    "dtype", [tf.float16, tf.bfloat16], ids=lambda d: d.name
 )
 def test_dtypes(devices, rng, dtype):
     cpu, gpu = table(dtype=dtype), table(devices, dtype=dtype)

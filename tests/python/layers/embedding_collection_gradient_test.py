@@ -31,14 +31,6 @@ def by_id(slices):
     return dict(zip(ids, slices.values.numpy(), strict=True))
 
 
-def summed_by_id(slices):
-    """Returns {id: sum of its rows} of an IndexedSlices, without zeros."""
-    rows = {}
-    for i, row in zip(slices.indices.numpy().tolist(), slices.values.numpy()):
-        rows[i] = rows.get(i, 0) + row
-    return {i: row for i, row in rows.items() if row.any()}
-
-
 def assert_same(got, want):
     assert got.keys() == want.keys()
     for i in want:
@@ -236,70 +228,6 @@ def test_loaded_saved_model_is_differentiable(tmp_path, simple):
         value = loaded.loss()
     hooks = [loaded.layer._table_0.hook, loaded.layer._table_1.hook]
     assert_all_same(tape.gradient(value, hooks), want)
-
-
-@pytest.mark.parametrize(
-    "kind, combiner, graph",
-    [
-        *[("ragged", "sum", False), ("ragged", "mean", True)],
-        *[("ragged", "sqrtn", False), ("dense", "sqrtn", True)],
-        *[("dense", "mean", False)],
-    ],
-)
-def test_rows_behind_the_gradient_of_weights(combiner, kind, graph):
-    """A nested tape gives the same as for a lookup in one table."""
-    bags = [[3, 9, 1], [7, 7, 2]]
-    weights = [[1.0, -2.0, 0.5], [2.0, 1.0, 3.0]]
-    if kind == "ragged":
-        ids, weights = laid_out("ragged", [*bags, [], [1]], [*weights, [], [2]])
-    else:
-        ids, weights = tf.constant(bags, tf.int64), tf.constant(weights)
-    flat = weights.values if kind == "ragged" else weights
-    t = table()
-    feature = Feature(t, combiner, salt="s", padding_id=9, default_id=1)
-    t.lookup(feature.table_ids([1, 2, 3]), training=True)
-    layer = collection(
-        other=Feature(t, combiner="max"),
-        x=feature,
-        y=Feature(t, combiner="sum"),
-    )
-    other = ragged(BAGS)
-
-    def pool_in_layer(w):
-        return t.lookup(
-            feature.table_ids(ids),
-            training=True,
-            weights=w,
-            combiner=combiner,
-            padding_id=feature._table_id(9),
-            default_id=feature._table_id(1),
-        )
-
-    def pool_in_collection(w):
-        given = {"other": other, "x": ids, "y": other}
-        return layer(given, weights={"x": w}, training=True)["x"]
-
-    def twice(pool):
-        with tf.GradientTape() as outer:
-            outer.watch(flat)
-            with tf.GradientTape() as inner:
-                inner.watch(flat)
-                w = flat if kind == "dense" else weights.with_values(flat)
-                loss = tf.reduce_sum(tf.sin(pool(w)))
-            slope = inner.gradient(loss, flat)
-            rest = tf.reduce_sum(slope**2)
-        return outer.gradient(rest, [flat, t])
-
-    run = tf.function(twice) if graph else twice
-    want, want_rows = run(pool_in_layer)
-    got, got_rows = run(pool_in_collection)
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
-    assert np.abs(want).max() > 0
-    want_rows = summed_by_id(want_rows)
-    got_rows = summed_by_id(got_rows)
-    assert got_rows.keys() == want_rows.keys()
-    for i, row in want_rows.items():
-        np.testing.assert_allclose(got_rows[i], row, rtol=1e-4, atol=1e-6)
 
 
 def test_weights_gradient_is_not_computed_unless_wanted():

@@ -9,7 +9,7 @@ from lodestar._library import gen_ops
 
 IDS = [[1, 2, 2, 7], [2**62, -1], []]
 DIMS = [3, 8, 2]
-DTYPES = [tf.float32, tf.float64, tf.float32]
+DTYPES = [tf.float32, tf.bfloat16, tf.float32]
 OPTIMIZERS = ["adagrad", "sgd", "adam"]
 SLOT_INITS = [[0.1], [], [0.0, 0.0]]
 NUMBERS = [[0.1, 0.0, 1e-7], [0.5, 0.01], [0.1, 0.0, 0.1, 0.001, 1e-7, 0.1]]
@@ -31,8 +31,8 @@ def make_tables():
 def gradients():
     rng = np.random.default_rng(3)
     return [
-        tf.constant(rng.normal(size=[len(ids), dim]), dtype)
-        for ids, dim, dtype in zip(IDS, DIMS, DTYPES)
+        tf.constant(rng.normal(size=[len(ids), dim]), tf.float32)
+        for ids, dim in zip(IDS, DIMS)
     ]
 
 
@@ -85,7 +85,7 @@ def test_equals_separate_updates(create_missing, in_graph):
             update,
             input_signature=[
                 [tf.TensorSpec([None], tf.int64)] * 3,
-                [tf.TensorSpec(None, dtype) for dtype in DTYPES],
+                [tf.TensorSpec(None, tf.float32)] * 3,
             ],
         )
     update(options["ids"], options["gradients"])
@@ -120,15 +120,11 @@ def test_skips_gradients_that_are_not_finite():
 
 
 def refusals():
-    nan = tf.constant(np.full([2, 8], np.nan))
+    nan = tf.fill([2, 8], np.nan)
     yield "t1': the gradient of id", {"gradients": (1, nan)}
     yield (
         "t1': `gradients` must have shape [2,8], got [2,9]",
-        {"gradients": (1, tf.zeros([2, 9], tf.float64))},
-    )
-    yield (
-        "t1': `gradients` is float32, but rows of float64",
-        {"gradients": (1, tf.zeros([2, 8]))},
+        {"gradients": (1, tf.zeros([2, 9]))},
     )
     yield (
         "t2': optimizer 'adam' takes 6 hyperparameters",

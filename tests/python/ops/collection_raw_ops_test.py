@@ -446,7 +446,7 @@ def test_the_row_of_an_empty_bag_is_checked():
             match=r"feature 'sum': `default_rows` must have shape \[4\], got",
         ):
             call(POOL, **{**arguments, "default_rows": [row]})
-    for rows in ([], [tf.ones([DIM])] * 2, [tf.ones([DIM], tf.float64)]):
+    for rows in ([], [tf.ones([DIM])] * 2, [tf.ones([DIM], tf.float16)]):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
             match="`default_rows` must have one row of its table's dtype for "

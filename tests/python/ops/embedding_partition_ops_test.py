@@ -8,7 +8,7 @@ from random_arguments import call, random_tensor
 from lodestar.ops import embedding_partition_ops as ops
 from lodestar.ops import id_hash
 
-FLOATS = [tf.float32, tf.float64, tf.float16, tf.bfloat16]
+FLOATS = [tf.float32, tf.float16, tf.bfloat16]
 DTYPES = [*FLOATS, tf.int32, tf.int64, tf.bool]
 EDGES = [-(2**63), -1, 0, 1, 2**63 - 1]
 
@@ -130,7 +130,7 @@ def test_gradients_go_back_to_the_rows(graph, dtype):
 @pytest.mark.parametrize("graph", [False, True])
 def test_gradients_reach_the_partitioned_rows(graph, rng):
     ids = ids_of(rng, 50)
-    factors = tf.constant(rng.normal(size=[50, 3]))
+    factors = tf.constant(rng.normal(size=[50, 3]), tf.float32)
 
     def gradient(rows):
         with tf.GradientTape() as tape:
@@ -145,7 +145,7 @@ def test_gradients_reach_the_partitioned_rows(graph, rng):
             )
         return tape.gradient(loss, rows)
 
-    got = traced(gradient, graph, tf.float64)(tf.zeros([50, 3], tf.float64))
+    got = traced(gradient, graph, tf.float32)(tf.zeros([50, 3]))
     # No id of part 0 was requested.
     used = id_hash.part_of_id(ids, 4)[:, None] > 0
     np.testing.assert_array_equal(

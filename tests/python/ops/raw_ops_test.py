@@ -333,8 +333,8 @@ def cases(names, message, **changed):
         ),
         *cases(
             [UNIQUE],
-            "`missing_row` is float64, but the variable's rows are float32",
-            missing_row=tf.zeros([4], tf.float64),
+            "`missing_row` is float16, but the variable's rows are float32",
+            missing_row=tf.zeros([4], tf.float16),
         ),
         *cases(
             [UNIQUE],
@@ -580,7 +580,7 @@ def test_other_dtypes_are_refused(name):
     for changed in (
         {"ids": tf.constant([1.5])},
         {"ids": tf.constant([1], tf.int32)},
-        {"hook": tf.zeros([0, DIM], tf.float64)},
+        {"hook": tf.zeros([0, DIM], tf.float16)},
         {"hook": tf.zeros([0, DIM], tf.int32)},
         {"handle": tf.constant(1)},
     ):

@@ -11,10 +11,6 @@ RowWiseAdagrad = lodestar.optimizers.RowWiseAdagrad
 IDS = np.array([7, -(2**63), 0, 2**63 - 1, 12], np.int64)
 
 
-def wide(dtype):
-    return np.float64 if dtype == "float64" else np.float32
-
-
 def mean_square(gradient):
     """Returns the mean square of each row, added in the documented order."""
     rows, dim = gradient.shape
@@ -30,16 +26,15 @@ class Model:
     """Rows and accumulators of a table in NumPy."""
 
     def __init__(self, rows, initial=0.1, epsilon=1e-7, decay=0.0):
-        self.kind = wide(rows.dtype)
         self.rows = rows
-        self.accumulator = np.full([len(rows), 1], initial, self.kind)
-        self.epsilon = self.kind(np.float32(epsilon))
-        self.decay = self.kind(np.float32(decay))
+        self.accumulator = np.full([len(rows), 1], initial, np.float32)
+        self.epsilon = np.float32(epsilon)
+        self.decay = np.float32(decay)
 
     def update(self, gradient, rate):
-        rate = self.kind(np.float32(rate))
-        gradient = gradient.astype(self.kind)
-        rows = self.rows.astype(self.kind)
+        rate = np.float32(rate)
+        gradient = gradient.astype(np.float32)
+        rows = self.rows.astype(np.float32)
         rows -= rows * self.decay * rate
         self.accumulator += mean_square(gradient)
         rows -= rate / (np.sqrt(self.accumulator) + self.epsilon) * gradient
@@ -70,7 +65,7 @@ def slices(ids, values):
     [(1, False), (2, True), (15, False), (16, False), (17, True)]
     + [(33, False), (1030, True)],
 )
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_a_table_equals_the_numpy_model(dtype, dim, graph):
     t = make(dim, dtype)
     model = Model(t.lookup(IDS, training=True).numpy(), 0.25, 1e-3, 0.125)
@@ -80,23 +75,22 @@ def test_a_table_equals_the_numpy_model(dtype, dim, graph):
         optimizer.apply([slices(ids, values)], [t])
 
     if graph:
-        kind = tf.as_dtype(wide(dtype))
         step = tf.function(
             step,
             input_signature=[
                 tf.TensorSpec([None], tf.int64),
-                tf.TensorSpec([None, None], kind),
+                tf.TensorSpec([None, None], tf.float32),
             ],
         )
     for seed in range(3):
-        values = gradient_of(IDS, dim, dtype, seed).astype(wide(dtype))
+        values = gradient_of(IDS, dim, dtype, seed).astype(np.float32)
         step(tf.constant(IDS), tf.constant(values))
         model.update(values, 0.5)
     np.testing.assert_array_equal(t.find(IDS)[0].numpy(), model.rows)
     exported = t.export()
     assert exported.optimizer == "row_wise_adagrad"
     slot = np.asarray(exported.optimizer_slots["accumulator"])
-    assert slot.shape == (len(IDS), 1) and slot.dtype == wide(dtype)
+    assert slot.shape == (len(IDS), 1) and slot.dtype == np.float32
     order = np.argsort(IDS)
     np.testing.assert_array_equal(slot, model.accumulator[order])
     inspected = t.inspect(np.append(IDS, 99))

@@ -43,7 +43,7 @@ def test_a_model_is_restored(policy, steps, tmp_path):
     models.assert_equal(models.state(again), models.state(model))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rows", [0, 1, 100])
 def test_a_table_of_any_size_is_restored(rows, dtype, tmp_path, rng):
     def make():

@@ -145,9 +145,7 @@ def test_a_call_keeps_the_own_content(model, tmp_path):
     def content(handles):
         tables = len(loaded.tables)
         rows = [
-            gen_ops.lodestar_embedding_export(
-                handle, dtype=tf.float32, slot_dtype=tf.float32
-            )
+            gen_ops.lodestar_embedding_export(handle, dtype=tf.float32)
             for handle in handles[:tables]
         ]
         found = {float(x) for table in rows for x in table[1].numpy().flat}

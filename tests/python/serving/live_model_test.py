@@ -103,7 +103,7 @@ def test_optimizer_slots_are_omitted(trainer):
     live.poll()
     handle = live.loaded.tables["clicks"].resource_handle
     names = lodestar._library.gen_ops.lodestar_embedding_export(
-        handle, optimizer_slots=True, dtype=tf.float32, slot_dtype=tf.float32
+        handle, optimizer_slots=True, dtype=tf.float32
     )[6]
     assert len(names) == 0
 

@@ -94,14 +94,11 @@ def test_an_export_of_a_served_model(tmp_path):
     rows = gen_ops.lodestar_embedding_export(
         model.loaded.tables["clicks"].resource_handle,
         dtype=tf.float32,
-        slot_dtype=tf.float32,
     )
     again = gen_ops.lodestar_embedding_variable(
         dim=4, dtype=tf.float32, stored_as="int8"
     )
     gen_ops.lodestar_embedding_import(again, *rows)
-    copy = gen_ops.lodestar_embedding_export(
-        again, dtype=tf.float32, slot_dtype=tf.float32
-    )
+    copy = gen_ops.lodestar_embedding_export(again, dtype=tf.float32)
     np.testing.assert_array_equal(copy.ids, rows.ids)
     np.testing.assert_allclose(copy.rows, rows.rows, rtol=1e-6)

@@ -265,9 +265,9 @@ def test_a_missing_parent_is_named(folder):
         (table("a", False), "cd", "the two have different histories"),
         (table("a", False, dim=5), "ab", "have dim 5 .* it has dim 4"),
         (
-            table("a", False, dtype="float64"),
+            table("a", False, dtype="float16"),
             "ab",
-            "dtype float64, but in version 1 it has .* float32",
+            "dtype float16, but in version 1 it has .* float32",
         ),
         (table("b", False), "ab", "'b' have .* it has no rows"),
     ],

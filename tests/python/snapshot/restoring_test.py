@@ -139,8 +139,8 @@ def test_another_dim_or_dtype(path, saved):
             "'a' has dim 4, but <Emb.* output_dim=5 .* has dim 5",
         ),
         (
-            st.table("a", dtype="float64"),
-            "'a' has dtype float32, but <Emb.* dtype=float64> has dtype float64",
+            st.table("a", dtype="float16"),
+            "'a' has dtype float32, but <Emb.* dtype=float16> has dtype float16",
         ),
     ):
         _refused(path, [b, t], f"00000002: the table {message}")

@@ -77,14 +77,14 @@ class CollectionBatch {
       return has_rows ? fetched.type : reads.store->type();
     }
   };
-  // The gradient of a table: one sum per unique id, [num_unique, dim], of
-  // ComputeType(type). `type` is the type of its features' gradients.
+  // The gradient of a table: one sum per unique id, [num_unique, dim].
+  // `type` is the type of its features' gradients.
   struct Sums {
     RowType type = RowType::kFloat32;
     Span<const int64_t> positions;
     int64_t num_unique = 0;
     int dim = 0;
-    void* sums = nullptr;
+    float* sums = nullptr;
   };
 
   CollectionBatch() = default;
@@ -211,8 +211,8 @@ class CollectionBatch {
   template <typename T>
   void SumPart(int64_t t, int64_t part, int64_t num_parts,
                const std::vector<const void*>& gradients,
-               const std::vector<const int64_t*>& winners,
-               const ComputeOf<T>* factors, const Sums& table) const;
+               const std::vector<const int64_t*>& winners, const float* factors,
+               const Sums& table) const;
   // The positions of the ids of a feature.
   template <typename AnyTable>
   static Span<const int64_t> PositionsOf(const Part& part,

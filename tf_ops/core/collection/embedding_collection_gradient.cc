@@ -11,9 +11,9 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
                                      const std::vector<const int64_t*>& winners,
                                      const std::vector<Sums>& tables,
                                      const ParallelFor* parallel) const try {
-  std::vector<Numbers> factors(tables.size());
+  std::vector<std::vector<float>> factors(tables.size());
   for (size_t t = 0; t < tables.size(); ++t) {
-    factors[t].Resize(ComputeType(tables[t].type), num_ids_[t]);
+    factors[t].resize(num_ids_[t]);
   }
   ForEachTask(10, parallel, [&](const Task& task) {
     const Part& part = parts_[task.part];
@@ -22,11 +22,8 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
     const int64_t table = part.feature->table;
     const Span<const int64_t> positions = PositionsOf(part, tables[table]);
     for (int64_t b = task.begin; b < task.end; ++b) {
-      VisitRowType(factors[table].type(), [&](auto zero) {
-        using C = ComputeOf<decltype(zero)>;
-        char* first = factors[table].at(part.offset + bags.row_splits[b]);
-        BagFactors(bags, positions, b, reinterpret_cast<C*>(first));
-      });
+      BagFactors(bags, positions, b,
+                 factors[table].data() + part.offset + bags.row_splits[b]);
     }
   });
   const int64_t num_tables = static_cast<int64_t>(tables.size());
@@ -46,8 +43,8 @@ Status CollectionBatch::SumGradients(const std::vector<const void*>& gradients,
                   VisitRowType(tables[t].type, [&](auto zero) {
                     using T = decltype(zero);
                     SumPart<T>(t, i % num_parts, whole ? 1 : num_parts,
-                               gradients, winners,
-                               factors[t].as<ComputeOf<T>>().data(), tables[t]);
+                               gradients, winners, factors[t].data(),
+                               tables[t]);
                   });
                   i += whole ? num_parts : 1;
                 }
@@ -61,17 +58,14 @@ template <typename T>
 void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
                               const std::vector<const void*>& gradients,
                               const std::vector<const int64_t*>& winners,
-                              const ComputeOf<T>* factors,
-                              const Sums& table) const {
-  using C = ComputeOf<T>;
+                              const float* factors, const Sums& table) const {
   const int dim = table.dim;
-  GradientSums<C> sums(static_cast<C*>(table.sums), table.num_unique, dim, part,
-                       num_parts);
+  GradientSums sums(table.sums, table.num_unique, dim, part, num_parts);
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& feature = parts_[p];
     if (feature.feature->table != t) continue;
     const Span<const int64_t> positions = PositionsOf(feature, table);
-    const C* feature_factors = factors + feature.offset;
+    const float* feature_factors = factors + feature.offset;
     // Adds `row` to the ids [first, last), scaled by the factor or by winner.
     const auto add = [&](int64_t item, int64_t first, int64_t last) {
       const T* row = static_cast<const T*>(gradients[p]) + item * dim;
@@ -83,9 +77,9 @@ void CollectionBatch::SumPart(int64_t t, int64_t part, int64_t num_parts,
           sums.Prefetch(positions[ahead]);
         }
         if (!sums.Has(positions[i])) continue;
-        C* const sum = sums.Row(positions[i]);
+        float* const sum = sums.Row(positions[i]);
         if (winner == nullptr) {
-          AddScaled<false>(row, feature.pooled ? feature_factors[i] : C{1}, dim,
+          AddScaled<false>(row, feature.pooled ? feature_factors[i] : 1.0f, dim,
                            sum);
           continue;
         }

@@ -282,11 +282,9 @@ Status DeviceAdmission::Init(const DeviceStream& on) {
 }
 
 Status DeviceAdmission::ClearPending(const DeviceStream& on) {
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(tags_.data(), 0, tags_.bytes(), on.stream));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(entries_.data(), 0xff, entries_.bytes(), on.stream));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(counts_.data(), 0, counts_.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(tags_.Fill(on, 0));
+  LODESTAR_RETURN_IF_ERROR(entries_.Fill(on, 0xff));
+  LODESTAR_RETURN_IF_ERROR(counts_.Fill(on, 0));
   cells_bound_ = 0;
   return Status();
 }
@@ -317,9 +315,7 @@ Status DeviceAdmission::Rehash(const DeviceStream& on, int64_t cells,
 
 Status DeviceAdmission::Fetch(const DeviceStream& on,
                               PendingCounts* counts) const {
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(counts, counts_.data(), sizeof(*counts),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  return CudaStatus(cudaStreamSynchronize(on.stream), kFor);
+  return CopyToHost(on, counts_.data(), sizeof(*counts), counts);
 }
 
 Status DeviceAdmission::ReservePending(const DeviceStream& on, int64_t more) {
@@ -348,8 +344,7 @@ Status DeviceAdmission::ReserveSketch(const DeviceStream& on) {
   if (sketch_.data() != nullptr) return Status();
   LODESTAR_RETURN_IF_ERROR(sketch_.Allocate(
       allocator_, DivideUp(policy_.num_counters, 4), "admission counters"));
-  return CudaStatus(
-      cudaMemsetAsync(sketch_.data(), 0, sketch_.bytes(), on.stream), kFor);
+  return sketch_.Fill(on, 0);
 }
 
 Status DeviceAdmission::PlanIds(const DeviceStream& on, const DeviceIds& ids,
@@ -361,8 +356,7 @@ Status DeviceAdmission::PlanIds(const DeviceStream& on, const DeviceIds& ids,
   LODESTAR_RETURN_IF_ERROR(plan->ids.Allocate(on.memory, ids.size, kFor));
   LODESTAR_RETURN_IF_ERROR(plan->list.Allocate(on.memory, ids.size, kFor));
   LODESTAR_RETURN_IF_ERROR(plan->mixed_ids.Allocate(on.memory, ids.size, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(counts.data(), 0, counts.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(counts.Fill(on, 0));
   PlanCall plan_call = {};
   plan_call.view = view(call.now);
   AdmissionRule& rule = plan_call.rule;
@@ -383,9 +377,7 @@ Status DeviceAdmission::PlanIds(const DeviceStream& on, const DeviceIds& ids,
   plan_call.counts = counts.data();
   LODESTAR_CUDA_TRY(Launch(PlanKernel, ids.size, on.stream, plan_call));
   uint32_t found[3];
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, counts.data(), sizeof(found),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(CopyToHost(on, counts.data(), sizeof(found), found));
   plan->num_admitted = found[0];
   plan->num_waiting = found[1];
   plan->num_missing = found[2];
@@ -461,9 +453,7 @@ Status DeviceAdmission::ReadCounts(const DeviceStream& on, const DeviceIds& ids,
   const int64_t bytes = counts.bytes() / 2;
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(occurrences->data(), counts.data(), bytes,
                                     cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(last_seen->data(), seen, bytes,
-                                    cudaMemcpyDeviceToHost, on.stream));
-  return CudaStatus(cudaStreamSynchronize(on.stream), kFor);
+  return CopyToHost(on, seen, bytes, last_seen->data());
 }
 
 Status DeviceAdmission::Export(const DeviceStream& on,
@@ -487,7 +477,7 @@ Status DeviceAdmission::Export(const DeviceStream& on,
   LODESTAR_RETURN_IF_ERROR(keys.Allocate(on.memory, most, kFor));
   LODESTAR_RETURN_IF_ERROR(list.Allocate(on.memory, most, kFor));
   LODESTAR_RETURN_IF_ERROR(numbers.Allocate(on.memory, 3 * most, kFor));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(count.Fill(on, 0));
   LODESTAR_CUDA_TRY(Launch(ListPendingKernel, cells, on.stream, from, cells,
                            out->step, count.data(), keys.data(), list.data()));
   uint32_t n = 0;

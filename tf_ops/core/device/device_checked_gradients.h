@@ -54,12 +54,11 @@ class DeviceStore::CheckedGradients {
 };
 
 // The gradients of the readers of shared rows.
-template <typename C>
 struct ReadersCall {
   const uint32_t* keys;
   const uint32_t* order;
   int64_t count;
-  const C* gradients;
+  const float* gradients;
   int64_t dim;
 
   // Returns the place after the readers of the row of `first`, or `first` if it
@@ -75,9 +74,9 @@ struct ReadersCall {
   // Sums column c of the readers [first, end) with uses(i) for their index i.
   // All additions in sequence, as on the CPU.
   template <typename Uses>
-  __device__ C Sum(int64_t first, int64_t end, int64_t c,
-                   const Uses& uses) const {
-    C sum = 0;
+  __device__ float Sum(int64_t first, int64_t end, int64_t c,
+                       const Uses& uses) const {
+    float sum = 0;
 #pragma unroll 4
     for (int64_t k = first; k < end; ++k) {
       const int64_t i = order[k];

@@ -91,8 +91,7 @@ Status DeviceStore::FindVictims(const DeviceStream& on,
   LODESTAR_RETURN_IF_ERROR(victims->Allocate(on.memory, rows_before, kFor));
   LODESTAR_RETURN_IF_ERROR(
       candidates.Allocate(on.memory, excess > 0 ? rows_before : 0, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(counts.data(), 0, counts.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(counts.Fill(on, 0));
   EvictCall call = {};
   call.rows = rows();
   call.high_water = fetched_->high_water;
@@ -109,9 +108,7 @@ Status DeviceStore::FindVictims(const DeviceStream& on,
         kFor);
   }));
   uint32_t found[2];
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, counts.data(), sizeof(found),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(CopyToHost(on, counts.data(), sizeof(found), found));
   const int64_t more = std::min<int64_t>(excess - int64_t{found[0]}, found[1]);
   if (more > 0) {
     // Sorts by the last part of the key first, with stable sorts.

@@ -299,8 +299,7 @@ Status DeviceStore::PlanInsert(const DeviceStream& on, const Ids& ids,
   plan->by_id = true;
   constexpr const char* kFor = "an insertion";
   LODESTAR_RETURN_IF_ERROR(plan->refs.Allocate(on.memory, ids.size, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(plan->refs.data(), 0xff, plan->refs.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(plan->refs.Fill(on, 0xff));
   InsertOptions look;
   look.insert = false;
   look.count_events = false;
@@ -611,7 +610,7 @@ Status DeviceStore::RemoveAll(const Execution& execution) {
   DeviceArray<uint32_t> count;
   LODESTAR_RETURN_IF_ERROR(ids.Allocate(on.memory, fetched_->rows, kFor));
   LODESTAR_RETURN_IF_ERROR(count.Allocate(on.memory, 1, kFor));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(count.Fill(on, 0));
   LODESTAR_CUDA_TRY(Launch(ListIdsKernel, fetched_->high_water, on.stream,
                            rows(), fetched_->high_water, count.data(),
                            ids.data()));
@@ -623,9 +622,8 @@ Status DeviceStore::RemoveAll(const Execution& execution) {
 }
 
 Status DeviceStore::RemoveAllLocked(const DeviceStream& on) {
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(tags_.data(), 0, tags_.bytes(), on.stream));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(entries_.data(), 0xff, entries_.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(tags_.Fill(on, 0));
+  LODESTAR_RETURN_IF_ERROR(entries_.Fill(on, 0xff));
   LODESTAR_CUDA_TRY(Launch(ClearKernel, 1, on.stream, state_.data()));
   rows_bound_ = 0;
   cells_bound_ = 0;

@@ -153,10 +153,8 @@ struct Piece {
   }
   // Sets the values reported for missing ids.
   Status Clear(const DeviceStream& on) const {
-    LODESTAR_CUDA_TRY(
-        cudaMemsetAsync(values.data(), 0, values.bytes(), on.stream));
-    LODESTAR_CUDA_TRY(
-        cudaMemsetAsync(slots.data(), 0, slots.bytes(), on.stream));
+    LODESTAR_RETURN_IF_ERROR(values.Fill(on, 0));
+    LODESTAR_RETURN_IF_ERROR(slots.Fill(on, 0));
     const int64_t seen = numbers.bytes() / 3;
     LODESTAR_CUDA_TRY(cudaMemsetAsync(numbers.data(), 0, 2 * seen, on.stream));
     return CudaStatus(cudaMemsetAsync(numbers.data() + numbers.size() / 3 * 2,
@@ -217,11 +215,11 @@ Status DeviceStore::Download(const DeviceStream& on, const DeviceRows& rows,
   out->last_seen.resize(n);
   out->values.Resize(type(), n * dim());
   const int64_t width = slots.Width(dim());
-  out->slots.Resize(ComputeType(type()), n * width * slots.count);
+  out->slots.Resize(RowType::kFloat32, n * width * slots.count);
   PieceCall call = {};
   call.rows = rows;
   call.row_bytes = row_bytes();
-  call.slot_bytes = width * SizeOf(ComputeType(type()));
+  call.slot_bytes = width * sizeof(float);
   call.num_slots = static_cast<int>(slots.count);
   const int64_t most = MostRows(call);
   Piece piece;
@@ -284,7 +282,7 @@ Status DeviceStore::ExportParts(Exported what, EmbeddingRows* out,
   LODESTAR_RETURN_IF_ERROR(count.Allocate(on.memory, 1, kFor));
   LODESTAR_RETURN_IF_ERROR(keys.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(list.Allocate(on.memory, n, kFor));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(count.Fill(on, 0));
   LODESTAR_CUDA_TRY(Launch(ListRowsKernel, listed, on.stream, rows(),
                            fetched_->high_water, count.data(), keys.data(),
                            list.data()));
@@ -295,9 +293,8 @@ Status DeviceStore::ExportParts(Exported what, EmbeddingRows* out,
         Download(on, rows(), list.data(), n, slots, &result));
   } else {
     std::vector<uint64_t> sorted(n);
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(sorted.data(), keys.data(), keys.bytes(),
-                                      cudaMemcpyDeviceToHost, on.stream));
-    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+    LODESTAR_RETURN_IF_ERROR(
+        CopyToHost(on, keys.data(), keys.bytes(), sorted.data()));
     for (const uint64_t key : sorted) {
       result.ids.push_back(static_cast<int64_t>(key ^ kSignBit));
     }
@@ -337,9 +334,8 @@ Status DeviceStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   LODESTAR_RETURN_IF_ERROR(
       Download(on, rows(), refs.data(), n, optimizer_.slots(), &inspected));
   std::vector<uint32_t> found(n);
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found.data(), refs.data(), refs.bytes(),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, refs.data(), refs.bytes(), found.data()));
   InspectedIds result;
   result.values = std::move(inspected.values);
   result.slots = std::move(inspected.slots);
@@ -440,7 +436,7 @@ Status DeviceStore::ImportPolicies(const DeviceStream& on,
     call.rows = shared_rows();
     if (!view.shared_values.empty()) call.row_bytes = row_bytes();
     const SlotShape slots = optimizer_.slots();
-    call.slot_bytes = slots.Width(dim()) * SizeOf(ComputeType(type()));
+    call.slot_bytes = slots.Width(dim()) * sizeof(float);
     call.num_slots = any_slots ? static_cast<int>(slots.count) : 0;
     const int64_t most = MostRows(call);
     Piece piece;
@@ -549,7 +545,7 @@ Status DeviceStore::ImportLocked(const DeviceStream& on,
   DeviceArray<uint32_t> refs;
   PieceCall call = {};
   call.row_bytes = row_bytes();
-  call.slot_bytes = slots.Width(dim()) * SizeOf(ComputeType(type()));
+  call.slot_bytes = slots.Width(dim()) * sizeof(float);
   call.num_slots = static_cast<int>(slots.count);
   const int64_t most = MostRows(call);
   Piece piece;

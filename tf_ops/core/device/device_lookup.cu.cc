@@ -99,15 +99,13 @@ struct PoolCall {
     return bags.weights == nullptr ? 1.0f : bags.weights[i];
   }
   // Contribution of a weight to the divisor, and the divisor of a bag.
-  template <typename C>
-  __device__ C Total(C weight) const {
+  __device__ float Total(float weight) const {
     return bags.combiner == Combiner::kSqrtn ? weight * weight : weight;
   }
-  template <typename C>
-  __device__ C Divisor(C total) const {
+  __device__ float Divisor(float total) const {
     return bags.combiner == Combiner::kMean    ? total
            : bags.combiner == Combiner::kSqrtn ? std::sqrt(total)
-                                               : C{1};
+                                               : 1.0f;
   }
   __device__ uint64_t DefaultSource() const {
     if (default_row != nullptr) return SourceOf(default_row);
@@ -185,7 +183,6 @@ template <typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
     PoolKernel(const __grid_constant__ PoolCall call, T* pooled,
                int64_t* winners) {
-  using C = ComputeOf<T>;
   constexpr int kAtOnce = 4;  // independent loads
   const int64_t thread = ThreadNumber();
   const int64_t b = thread >> call.lane_bits;
@@ -196,10 +193,10 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t begin = call.Offset(b);
   const int64_t end = call.Offset(b + 1);
   for (int64_t p = thread & (lanes - 1); p < call.packs; p += lanes) {
-    C result[kPack] = {};
+    float result[kPack] = {};
     int64_t winner[kPack];
     for (int c = 0; c < kPack; ++c) winner[c] = -1;
-    C total = 0;
+    float total = 0;
     bool any = false;
     for (int64_t at = begin; at < end; at += kAtOnce) {
       uint64_t source[kAtOnce];
@@ -222,11 +219,11 @@ __global__ void __launch_bounds__(kBlock)
                 call.find.missing.template ReadNumber<T>(ids[i], p * kPack + c);
           }
         }
-        const C weight = call.Weight(i);
+        const float weight = call.Weight(i);
         total += call.Total(weight);
 #pragma unroll
         for (int c = 0; c < kPack; ++c) {
-          const C x = ToCompute(row[k].at[c]);
+          const float x = ToCompute(row[k].at[c]);
           switch (combiner) {
             case Combiner::kMax:
               if (!any || x > result[c]) {
@@ -247,11 +244,11 @@ __global__ void __launch_bounds__(kBlock)
         any = true;
       }
     }
-    const C divisor = call.Divisor(total);
+    const float divisor = call.Divisor(total);
     Pack<T, kPack> out;
 #pragma unroll
     for (int c = 0; c < kPack; ++c) {
-      out.at[c] = RoundTo<T>(divisor == C{0} ? C{0} : result[c] / divisor);
+      out.at[c] = RoundTo<T>(divisor == 0.0f ? 0.0f : result[c] / divisor);
       if (winners != nullptr) {
         winners[b * call.dim + p * kPack + c] = winner[c];
       }
@@ -417,9 +414,7 @@ Status DeviceStore::CopyVictims(const DeviceStream& on, const Ids& victims,
   LODESTAR_CUDA_TRY(cudaMemcpyAsync(copies.ids, victims.data,
                                     victims.size * sizeof(int64_t),
                                     cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(copies.rows, rows.data(), rows.bytes(),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  return CudaStatus(cudaStreamSynchronize(on.stream), kFor);
+  return CopyToHost(on, rows.data(), rows.bytes(), copies.rows);
 }
 
 Status DeviceStore::LocateLocked(const DeviceStream& on, const Ids& ids,

@@ -84,6 +84,15 @@ struct DeviceIds {
   const int64_t* count = nullptr;
 };
 
+// Copies `bytes` bytes to host memory, and waits.
+inline Status CopyToHost(const DeviceStream& on, const void* from,
+                         int64_t bytes, void* to) {
+  if (bytes == 0) return Status();
+  LODESTAR_CUDA_TRY(
+      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, on.stream));
+  return CudaStatus(cudaStreamSynchronize(on.stream), "copy to the host");
+}
+
 // An array of `size` elements on a device.
 template <typename T>
 class DeviceArray {
@@ -115,6 +124,12 @@ class DeviceArray {
     }
     Swap(&array);
     return Status();
+  }
+
+  // Sets all bytes.
+  Status Fill(const DeviceStream& on, int byte) const {
+    return CudaStatus(cudaMemsetAsync(data_, byte, bytes(), on.stream),
+                      "fill of memory");
   }
 
   T* data() const { return data_; }

@@ -113,8 +113,7 @@ struct DeviceRows {
 // Initializes the optimizer slots of a new row.
 struct SlotFill {
   int num_slots = 0;
-  bool row_wise = false;   // one value per slot
-  bool is_double = false;  // otherwise float
+  bool row_wise = false;  // one value per slot
   float inits[kMaxDeviceSlots] = {};
 
   // Filled by `lanes` threads, of which this is number `lane`, 16 bytes at a
@@ -123,23 +122,14 @@ struct SlotFill {
                        int lanes) const {
     char* const first = rows.slot(row, 0);
     for (int s = lane; row_wise && s < num_slots; s += lanes) {
-      if (is_double) {
-        reinterpret_cast<double*>(first)[s] = inits[s];
-      } else {
-        reinterpret_cast<float*>(first)[s] = inits[s];
-      }
+      reinterpret_cast<float*>(first)[s] = inits[s];
     }
     const int64_t packs = rows.slot_stride / 16;
     for (int s = 0; s < num_slots; ++s) {
       char* const slot = first + s * rows.slot_stride;
       for (int64_t p = lane; p < packs; p += lanes) {
-        if (is_double) {
-          const double init = inits[s];
-          reinterpret_cast<Pack<double, 2>*>(slot)[p] = {{init, init}};
-        } else {
-          reinterpret_cast<Pack<float, 4>*>(slot)[p] = {
-              {inits[s], inits[s], inits[s], inits[s]}};
-        }
+        reinterpret_cast<Pack<float, 4>*>(slot)[p] = {
+            {inits[s], inits[s], inits[s], inits[s]}};
       }
     }
   }

@@ -195,15 +195,12 @@ Status DeviceStore::AllocateMarks(const DeviceStream& on, int64_t rows,
   if (!changes_->reserved || segment->marks.size() > 0) return Status();
   LODESTAR_RETURN_IF_ERROR(
       segment->marks.Allocate(allocator_.get(), rows, "the marks of rows"));
-  return CudaStatus(cudaMemsetAsync(segment->marks.data(), 0,
-                                    segment->marks.bytes(), on.stream),
-                    kForSnapshot);
+  return segment->marks.Fill(on, 0);
 }
 
 Status DeviceStore::StartMarking(const DeviceStream& on) {
   for (const Segment& segment : segments_) {
-    LODESTAR_CUDA_TRY(cudaMemsetAsync(segment.marks.data(), 0,
-                                      segment.marks.bytes(), on.stream));
+    LODESTAR_RETURN_IF_ERROR(segment.marks.Fill(on, 0));
   }
   changes_->removed.Take();
   changes_->marking = true;
@@ -214,9 +211,8 @@ Status DeviceStore::DrainImages(const DeviceStream& on) {
   Changes& changes = *changes_;
   if (changes.bound == 0) return Status();
   uint32_t count = 0;
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(&count, changes.count.data(), sizeof(count),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, changes.count.data(), sizeof(count), &count));
   const int64_t record_bytes = changes.layout.bytes();
   std::vector<char> records;
   try {
@@ -225,13 +221,10 @@ Status DeviceStore::DrainImages(const DeviceStream& on) {
     changes.lost = true;
   }
   if (!records.empty()) {
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(records.data(), changes.buffer.data(),
-                                      records.size(), cudaMemcpyDeviceToHost,
-                                      on.stream));
-    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+    LODESTAR_RETURN_IF_ERROR(
+        CopyToHost(on, changes.buffer.data(), records.size(), records.data()));
   }
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(changes.count.data(), 0,
-                                    changes.count.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(changes.count.Fill(on, 0));
   changes.bound = 0;
   if (!changes.keeps) return Status();
   MutexLock lock(&changes.images.mutex());
@@ -272,10 +265,8 @@ Status DeviceStore::NoteRemoved(const DeviceStream& on,
                                 const DeviceArray<int64_t>& ids) {
   if (ids.size() == 0) return Status();
   uint32_t count = 0;
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(&count, &state_.data()->freed,
-                                    sizeof(count), cudaMemcpyDeviceToHost,
-                                    on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, &state_.data()->freed, sizeof(count), &count));
   std::vector<int64_t> removed;
   try {
     removed.resize(count);
@@ -284,10 +275,8 @@ Status DeviceStore::NoteRemoved(const DeviceStream& on,
     return Status();
   }
   if (count == 0) return Status();
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(removed.data(), ids.data(),
-                                    count * sizeof(int64_t),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, ids.data(), count * sizeof(int64_t), removed.data()));
   for (const int64_t id : removed) {
     if (!changes_->removed.Add(id, rows_bound_)) {
       ForgetBase();
@@ -548,9 +537,8 @@ class DeviceSnapshot final : public SnapshotSource {
   // Reads the counter at counts_[i], and waits.
   Status ReadCount(int i, int64_t* count) const {
     uint32_t read = 0;
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(&read, counts_.data() + i, sizeof(read),
-                                      cudaMemcpyDeviceToHost, on_.stream));
-    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on_.stream));
+    LODESTAR_RETURN_IF_ERROR(
+        CopyToHost(on_, counts_.data() + i, sizeof(read), &read));
     *count = read;
     return Status();
   }
@@ -560,8 +548,7 @@ class DeviceSnapshot final : public SnapshotSource {
       MutexLock lock(&store_.mutex_);
       StreamTurn turn(&store_.order_, on_.stream, StreamTurn::kWrite);
       LODESTAR_RETURN_IF_ERROR(turn.begun());
-      LODESTAR_CUDA_TRY(
-          cudaMemsetAsync(counts_.data(), 0, counts_.bytes(), on_.stream));
+      LODESTAR_RETURN_IF_ERROR(counts_.Fill(on_, 0));
       LODESTAR_CUDA_TRY(
           Launch(ListUnsavedKernel, std::min(kWindow, end_ - first), on_.stream,
                  store_.rows(), first, end_, counts_.data(), list_.data()));
@@ -597,10 +584,7 @@ class DeviceSnapshot final : public SnapshotSource {
     taken_ += piece;
     LODESTAR_RETURN_IF_ERROR(ReadCount(1, count));
     if (*count == 0) return Status();
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(out, records_.data(),
-                                      *count * layout_.bytes(),
-                                      cudaMemcpyDeviceToHost, on_.stream));
-    return CudaStatus(cudaStreamSynchronize(on_.stream), kForSnapshot);
+    return CopyToHost(on_, records_.data(), *count * layout_.bytes(), out);
   }
 
   DeviceStore& store_;

@@ -169,7 +169,7 @@ DeviceRows DeviceStore::RowsWith(const AttachedOptimizer& optimizer) const {
   rows.marking = marking();
   rows.value_stride = RoundUp(row_bytes(), 32);
   const SlotShape slots = optimizer.slots();
-  const int64_t number_bytes = SizeOf(ComputeType(type()));
+  constexpr int64_t number_bytes = sizeof(float);
   rows.slot_stride =
       slots.row_wise ? number_bytes : RoundUp(dim() * number_bytes, 16);
   rows.num_slots = static_cast<int>(slots.count);
@@ -220,15 +220,12 @@ SlotFill DeviceStore::slot_fill() const {
   fill.row_wise = optimizer_.slots().row_wise;
   std::copy(optimizer_.slot_inits.begin(), optimizer_.slot_inits.end(),
             fill.inits);
-  fill.is_double = ComputeType(type()) == RowType::kFloat64;
   return fill;
 }
 
 Status DeviceStore::Fetch(const DeviceStream& on) const {
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(fetched_, state_.data(),
-                                    sizeof(DeviceTableState),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, state_.data(), sizeof(DeviceTableState), fetched_));
   rows_bound_ = fetched_->rows;
   cells_bound_ = static_cast<int64_t>(fetched_->cells);
   return Status();
@@ -276,9 +273,8 @@ Status DeviceStore::Rehash(const DeviceStream& on, int64_t cells) {
       tags.Allocate(allocator_.get(), cells / 4, "the index of a table"));
   LODESTAR_RETURN_IF_ERROR(
       entries.Allocate(allocator_.get(), cells, "the index of a table"));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(tags.data(), 0, tags.bytes(), on.stream));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(entries.data(), 0xff, entries.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(tags.Fill(on, 0));
+  LODESTAR_RETURN_IF_ERROR(entries.Fill(on, 0xff));
   const int64_t before = entries_.size();
   const DeviceIndex to = DeviceIndex::Of(tags, entries);
   if (before > 0) {
@@ -349,12 +345,10 @@ Status DeviceStore::CountMissing(const DeviceStream& on, const Ids& ids,
   DeviceArray<unsigned long long> count;
   LODESTAR_RETURN_IF_ERROR(
       count.Allocate(on.memory, 1, "the number of new ids"));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(count.data(), 0, count.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(count.Fill(on, 0));
   LODESTAR_CUDA_TRY(Launch(CountMissingKernel, ids.size, on.stream, index(),
                            ids, count.data()));
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(missing, count.data(), sizeof(*missing),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  return CudaStatus(cudaStreamSynchronize(on.stream), "the number of new ids");
+  return CopyToHost(on, count.data(), sizeof(*missing), missing);
 }
 
 bool DeviceStore::HasRoomFor(int64_t more) const {

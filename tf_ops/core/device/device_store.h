@@ -301,7 +301,7 @@ class DeviceStore final : public Table {
     // Set by the update: whether each id still has no row, the sums of their
     // gradients at the place of the first reader of a row, and these places.
     DeviceArray<bool> reads;   // [U]
-    DeviceArray<char> sums;    // [U, D], of ComputeType(type())
+    DeviceArray<char> sums;    // [U, D] floats
     DeviceArray<bool> trains;  // [U]
   };
   class CheckedGradients;
@@ -309,7 +309,7 @@ class DeviceStore final : public Table {
   // An update of unique ids.
   struct UniqueUpdate {
     Ids ids;
-    const void* sums = nullptr;     // [U, D], of ComputeType(type())
+    const void* sums = nullptr;     // [U, D] floats
     const bool* skipped = nullptr;  // [U], ids not to update; null: none
     const SharedReaders* readers = nullptr;  // null: no shared rows
   };

@@ -73,7 +73,6 @@ __global__ void FirstReadersKernel(const uint32_t* keys, int64_t count,
 }
 
 // Copies rows to arrays, or back.
-template <typename C>
 struct RowsCall {
   DeviceRows rows;
   int64_t number;
@@ -81,12 +80,12 @@ struct RowsCall {
   int64_t count;
   int64_t* ids;
   bool* shared;
-  C* gradients;
-  C* values;
-  C* slots;
+  float* gradients;
+  float* values;
+  float* slots;
   int64_t* versions;
 
-  __device__ C* Slot(int64_t k, int s) const {
+  __device__ float* Slot(int64_t k, int s) const {
     return slots + (s * count + k) * dim;
   }
   // Called by all threads of a warp. gradient(c): column c of the gradient.
@@ -104,7 +103,7 @@ struct RowsCall {
       gradients[k * dim + c] = gradient(c);
       values[k * dim + c] = ToCompute(from[c]);
       for (int s = 0; s < rows.num_slots; ++s) {
-        Slot(k, s)[c] = reinterpret_cast<const C*>(rows.slot(row, s))[c];
+        Slot(k, s)[c] = reinterpret_cast<const float*>(rows.slot(row, s))[c];
       }
     }
   }
@@ -116,10 +115,9 @@ struct RowsCall {
 // One warp per id with a row. before: [N], the number of such ids up to and
 // including each.
 template <typename T>
-__global__ void GatherOwnKernel(RowsCall<ComputeOf<T>> call,
-                                DeviceStore::Ids ids, const uint32_t* refs,
-                                const uint32_t* before,
-                                const ComputeOf<T>* gradients) {
+__global__ void GatherOwnKernel(RowsCall call, DeviceStore::Ids ids,
+                                const uint32_t* refs, const uint32_t* before,
+                                const float* gradients) {
   const int64_t i = ThreadNumber() / kWarp;
   if (i >= ids.size || refs[i] == DeviceStore::kNoRow) return;
   call.template Gather<T>(
@@ -129,8 +127,7 @@ __global__ void GatherOwnKernel(RowsCall<ComputeOf<T>> call,
 
 // One warp per place of a reader. before: as above, of first readers.
 template <typename T>
-__global__ void GatherSharedKernel(RowsCall<ComputeOf<T>> call,
-                                   ReadersCall<ComputeOf<T>> readers,
+__global__ void GatherSharedKernel(RowsCall call, ReadersCall readers,
                                    const uint32_t* before, int64_t own) {
   const int64_t first = ThreadNumber() / kWarp;
   if (first >= readers.count) return;
@@ -146,8 +143,7 @@ __global__ void GatherSharedKernel(RowsCall<ComputeOf<T>> call,
 // Finds the rows that have the versions of `rows`, and changes their versions,
 // so that no one else gets them. refs: [K], the row, or kNoRow if it has
 // changed. written: the ids of those rows that are not shared.
-template <typename C>
-__global__ void ClaimKernel(RowsCall<C> call, RowsCall<C> shared_rows,
+__global__ void ClaimKernel(RowsCall call, RowsCall shared_rows,
                             DeviceIndex index, int64_t num_shared,
                             uint32_t* refs, bool* changed, uint32_t* count,
                             int64_t* written) {
@@ -176,10 +172,9 @@ __global__ void ClaimKernel(RowsCall<C> call, RowsCall<C> shared_rows,
 
 // One warp per row.
 template <typename T>
-__global__ void AssignKernel(RowsCall<ComputeOf<T>> call, DeviceRows shared,
+__global__ void AssignKernel(RowsCall call, DeviceRows shared,
                              const uint32_t* refs, StochasticRounding own,
                              StochasticRounding of_shared) {
-  using C = ComputeOf<T>;
   const int64_t k = ThreadNumber() / kWarp;
   if (k >= call.count || refs[k] == DeviceStore::kNoRow) return;
   const DeviceRows& rows = call.shared[k] ? shared : call.rows;
@@ -187,13 +182,13 @@ __global__ void AssignKernel(RowsCall<ComputeOf<T>> call, DeviceRows shared,
   const uint32_t word = rounding.WordOf(call.ids[k]);
   T* const to = reinterpret_cast<T*>(rows.values(refs[k]));
   for (int64_t c = threadIdx.x % kWarp; c < call.dim; c += kWarp) {
-    C x = call.values[k * call.dim + c];
+    float x = call.values[k * call.dim + c];
     if constexpr (kIsHalf<T>) {
       if (rounding.enabled) x = RoundStochastically<T>(x, word, c);
     }
     to[c] = RoundTo<T>(x);
     for (int s = 0; s < rows.num_slots; ++s) {
-      reinterpret_cast<C*>(rows.slot(refs[k], s))[c] = call.Slot(k, s)[c];
+      reinterpret_cast<float*>(rows.slot(refs[k], s))[c] = call.Slot(k, s)[c];
     }
   }
 }
@@ -272,14 +267,12 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
           InclusiveSum(on, n, flags.data(), shared_before.data()));
       LODESTAR_RETURN_IF_ERROR(read_last(shared_before, &num_shared_rows));
     }
-    LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, counts.data(), sizeof(found),
-                                      cudaMemcpyDeviceToHost, on.stream));
-    LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+    LODESTAR_RETURN_IF_ERROR(
+        CopyToHost(on, counts.data(), sizeof(found), found));
     if (found[1] != ~0ull) {
       int64_t id = 0;
-      LODESTAR_CUDA_TRY(cudaMemcpyAsync(&id, ids.data + found[1], sizeof(id),
-                                        cudaMemcpyDeviceToHost, on.stream));
-      LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+      LODESTAR_RETURN_IF_ERROR(
+          CopyToHost(on, ids.data + found[1], sizeof(id), &id));
       return CheckSharedRowNumber(id, static_cast<int64_t>(found[1]),
                                   num_shared());
     }
@@ -295,26 +288,25 @@ Status DeviceStore::GatherForUpdate(const TableUpdate& update,
   LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) -> Status {
     mutex_.AssertHeld();
     using T = decltype(zero);
-    using C = ComputeOf<T>;
-    RowsCall<C> call = {rows(),
-                        number_,
-                        dim(),
-                        count,
-                        out.ids,
-                        out.shared,
-                        static_cast<C*>(out.gradients),
-                        static_cast<C*>(out.values),
-                        static_cast<C*>(out.slots),
-                        out.versions};
-    const C* const of_ids = static_cast<const C*>(gradients.sums());
+    RowsCall call = {rows(),
+                     number_,
+                     dim(),
+                     count,
+                     out.ids,
+                     out.shared,
+                     static_cast<float*>(out.gradients),
+                     static_cast<float*>(out.values),
+                     static_cast<float*>(out.slots),
+                     out.versions};
+    const float* const of_ids = static_cast<const float*>(gradients.sums());
     LODESTAR_CUDA_TRY(Launch(GatherOwnKernel<T>, n * kWarp, on.stream, call,
                              ids, static_cast<const uint32_t*>(refs.data()),
                              static_cast<const uint32_t*>(own_before.data()),
                              of_ids));
     if (num_shared_rows == 0) return Status();
     call.rows = shared_rows();
-    const ReadersCall<C> of_rows = {readers.keys.data(), readers.order.data(),
-                                    n, of_ids, dim()};
+    const ReadersCall of_rows = {readers.keys.data(), readers.order.data(), n,
+                                 of_ids, dim()};
     return CudaStatus(
         Launch(GatherSharedKernel<T>, n * kWarp, on.stream, call, of_rows,
                static_cast<const uint32_t*>(shared_before.data()),
@@ -357,8 +349,7 @@ Status DeviceStore::AssignRows(const DeviceStream& on,
   LODESTAR_RETURN_IF_ERROR(num_written.Allocate(on.memory, 1, kFor));
   StreamTurn turn(&order_, on.stream, StreamTurn::kWrite);
   LODESTAR_RETURN_IF_ERROR(turn.begun());
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(num_written.data(), 0, num_written.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(num_written.Fill(on, 0));
   if (optimizer_.name.empty()) {
     // Another table has replaced the one that the rows come from.
     LODESTAR_CUDA_TRY(cudaMemsetAsync(changed, 1, count, on.stream));
@@ -366,9 +357,8 @@ Status DeviceStore::AssignRows(const DeviceStream& on,
     LODESTAR_RETURN_IF_ERROR(VisitRowType(type(), [&](auto zero) -> Status {
       mutex_.AssertHeld();
       using T = decltype(zero);
-      using C = ComputeOf<T>;
       // Only read.
-      const RowsCall<C> call = {
+      const RowsCall call = {
           rows(),
           number_,
           dim(),
@@ -376,14 +366,14 @@ Status DeviceStore::AssignRows(const DeviceStream& on,
           const_cast<int64_t*>(updated.ids.data()),
           const_cast<bool*>(updated.shared.data()),
           nullptr,
-          static_cast<C*>(const_cast<void*>(updated.values)),
-          static_cast<C*>(const_cast<void*>(updated.slots)),
+          static_cast<float*>(const_cast<void*>(updated.values)),
+          static_cast<float*>(const_cast<void*>(updated.slots)),
           const_cast<int64_t*>(updated.versions.data())};
-      RowsCall<C> shared = call;
+      RowsCall shared = call;
       shared.rows = shared_rows();
       // The machine is little-endian.
       uint32_t* const counter = reinterpret_cast<uint32_t*>(num_written.data());
-      LODESTAR_CUDA_TRY(Launch(ClaimKernel<C>, count, on.stream, call, shared,
+      LODESTAR_CUDA_TRY(Launch(ClaimKernel, count, on.stream, call, shared,
                                index(), num_shared(), refs.data(), changed,
                                counter, written.data()));
       LODESTAR_RETURN_IF_ERROR(

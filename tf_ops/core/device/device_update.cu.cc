@@ -65,7 +65,7 @@ struct UpdateCall {
                &state->events[Event::kGradientsDropped]);
   }
   template <typename T>
-  __device__ T Round(ComputeOf<T> x, uint32_t word, int64_t column) const {
+  __device__ T Round(float x, uint32_t word, int64_t column) const {
     if constexpr (kIsHalf<T>) {
       if (rounding.enabled) x = RoundStochastically<T>(x, word, column);
     }
@@ -73,9 +73,9 @@ struct UpdateCall {
   }
 };
 
-template <typename Rule, typename C>
+template <typename Rule>
 struct Hyperparameters {
-  C h[kHyperparameters<Rule>];
+  float h[kHyperparameters<Rule>];
 };
 
 // One thread per id finds its row, then the warp updates the rows it found. A
@@ -83,11 +83,9 @@ struct Hyperparameters {
 // before the next row.
 template <typename Rule, typename T>
 __global__ void __launch_bounds__(kBlock)
-    UpdateKernel(UpdateCall call,
-                 Hyperparameters<Rule, ComputeOf<T>> hyperparameters,
-                 const ComputeOf<T>* gradients) {
-  using C = ComputeOf<T>;
-  constexpr int kPack = 16 / sizeof(C);
+    UpdateKernel(UpdateCall call, Hyperparameters<Rule> hyperparameters,
+                 const float* gradients) {
+  constexpr int kPack = 4;
   constexpr int kSlots = kRuleSlots<Rule>;
   constexpr int kAtOnce = 2;
   const int64_t i = ThreadNumber();
@@ -117,29 +115,29 @@ __global__ void __launch_bounds__(kBlock)
       if (row >= kWarp) at[k] = 0;
     }
     for (int64_t p = lane & (lanes - 1); p < packs; p += lanes) {
-      Pack<C, kPack> g[kAtOnce];
+      Pack<float, kPack> g[kAtOnce];
       Pack<T, kPack> w[kAtOnce];
-      Pack<C, kPack> s[kAtOnce][kSlots > 0 ? kSlots : 1];
+      Pack<float, kPack> s[kAtOnce][kSlots > 0 ? kSlots : 1];
       Pack<T, kPack>* value_at[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         if (at[k] == 0) continue;
-        const C* const gradient =
+        const float* const gradient =
             gradients + (first + begin + k * step) * call.dim;
         if (call.whole_packs) {
-          g[k] = reinterpret_cast<const Pack<C, kPack>*>(gradient)[p];
+          g[k] = reinterpret_cast<const Pack<float, kPack>*>(gradient)[p];
         } else {
 #pragma unroll
           for (int c = 0; c < kPack; ++c) {
             const int64_t column = p * kPack + c;
-            g[k].at[c] = column < call.dim ? gradient[column] : C{0};
+            g[k].at[c] = column < call.dim ? gradient[column] : 0.0f;
           }
         }
         value_at[k] = reinterpret_cast<Pack<T, kPack>*>(at[k]) + p;
         w[k] = *value_at[k];
 #pragma unroll
         for (int n = 0; n < kSlots; ++n) {
-          s[k][n] = reinterpret_cast<const Pack<C, kPack>*>(
+          s[k][n] = reinterpret_cast<const Pack<float, kPack>*>(
               slots_at[k] + n * call.rows.slot_stride)[p];
         }
       }
@@ -148,10 +146,10 @@ __global__ void __launch_bounds__(kBlock)
         if (at[k] == 0) continue;
 #pragma unroll
         for (int c = 0; c < kPack; ++c) {
-          C x = ToCompute(w[k].at[c]);
-          C slot[kSlots > 0 ? kSlots : 1];
+          float x = ToCompute(w[k].at[c]);
+          float slot[kSlots > 0 ? kSlots : 1];
           for (int n = 0; n < kSlots; ++n) slot[n] = s[k][n].at[c];
-          if (h[1] != C{0}) x -= x * h[1] * h[0];
+          if (h[1] != 0.0f) x -= x * h[1] * h[0];
           Rule::Update(h, g[k].at[c], x, slot);
           w[k].at[c] = call.template Round<T>(x, words[k], p * kPack + c);
           for (int n = 0; n < kSlots; ++n) s[k][n].at[c] = slot[n];
@@ -159,7 +157,7 @@ __global__ void __launch_bounds__(kBlock)
         *value_at[k] = w[k];
 #pragma unroll
         for (int n = 0; n < kSlots; ++n) {
-          reinterpret_cast<Pack<C, kPack>*>(
+          reinterpret_cast<Pack<float, kPack>*>(
               slots_at[k] + n * call.rows.slot_stride)[p] = s[k][n];
         }
       }
@@ -171,10 +169,8 @@ __global__ void __launch_bounds__(kBlock)
 // SquareSums each.
 template <typename Rule, typename T>
 __global__ void __launch_bounds__(kBlock)
-    RowWiseUpdateKernel(UpdateCall call,
-                        Hyperparameters<Rule, ComputeOf<T>> hyperparameters,
-                        const ComputeOf<T>* gradients) {
-  using C = ComputeOf<T>;
+    RowWiseUpdateKernel(UpdateCall call, Hyperparameters<Rule> hyperparameters,
+                        const float* gradients) {
   constexpr int kRows = kWarp / kSquareSums;
   const int64_t i = ThreadNumber();
   char* found = nullptr;
@@ -189,24 +185,24 @@ __global__ void __launch_bounds__(kBlock)
     const uint64_t slots_at =
         __shfl_sync(kWholeWarp, SourceOf(found_slots), row);
     const uint32_t word = __shfl_sync(kWholeWarp, own_word, row);
-    const C* const gradient = gradients + (i - lane + row) * call.dim;
-    C sum = 0;
+    const float* const gradient = gradients + (i - lane + row) * call.dim;
+    float sum = 0;
     for (int64_t c = own; at != 0 && c < call.dim; c += kSquareSums) {
       sum += gradient[c] * gradient[c];
     }
     for (int half = kSquareSums / 2; half > 0; half /= 2) {
       sum += __shfl_sync(kWholeWarp, sum, lane ^ half);
     }
-    C rate = 0;
+    float rate = 0;
     if (at != 0 && own == 0) {
-      rate = Rule::UpdateSlots(h, sum / static_cast<C>(call.dim),
-                               reinterpret_cast<C*>(slots_at));
+      rate = Rule::UpdateSlots(h, sum / static_cast<float>(call.dim),
+                               reinterpret_cast<float*>(slots_at));
     }
     rate = __shfl_sync(kWholeWarp, rate, lane - own);
     T* const value = reinterpret_cast<T*>(at);
     for (int64_t c = own; at != 0 && c < call.dim; c += kSquareSums) {
-      C x = ToCompute(value[c]);
-      if (h[1] != C{0}) x -= x * h[1] * h[0];
+      float x = ToCompute(value[c]);
+      if (h[1] != 0.0f) x -= x * h[1] * h[0];
       Rule::UpdateColumn(rate, gradient[c], x);
       value[c] = call.template Round<T>(x, word, c);
     }
@@ -228,11 +224,10 @@ cudaError_t LaunchUpdate(const DeviceStream& on, RowType type,
                          const void* gradients) {
   return VisitRowType(type, [&](auto zero) {
     using T = decltype(zero);
-    using C = ComputeOf<T>;
-    Hyperparameters<Rule, C> hyperparameters;
+    Hyperparameters<Rule> hyperparameters;
     std::copy(numbers.begin(), numbers.end(), hyperparameters.h);
     return Launch(UpdateKernelOf<Rule, T>(), call.ids.size, on.stream, call,
-                  hyperparameters, static_cast<const C*>(gradients));
+                  hyperparameters, static_cast<const float*>(gradients));
   });
 }
 
@@ -268,9 +263,8 @@ __global__ void MarkReadersKernel(DeviceIndex index, DeviceStore::Ids ids,
 }
 
 // One warp per place.
-template <typename C>
-__global__ void SumReadersKernel(ReadersCall<C> call, const bool* reads,
-                                 C* sums, bool* trains) {
+__global__ void SumReadersKernel(ReadersCall call, const bool* reads,
+                                 float* sums, bool* trains) {
   const int64_t first = ThreadNumber() / kWarp;
   if (first >= call.count) return;
   const int lane = threadIdx.x % kWarp;
@@ -285,28 +279,26 @@ __global__ void SumReadersKernel(ReadersCall<C> call, const bool* reads,
 }
 
 // added = rows, or zeros for missing ids, plus sums. One warp per id.
-template <typename C>
 __global__ void AddToRowsKernel(DeviceIndex index, DeviceRows rows,
                                 DeviceStore::Ids ids, int64_t dim,
-                                const C* sums, C* added) {
+                                const float* sums, float* added) {
   const int64_t i = ThreadNumber() / kWarp;
   if (i >= SizeOf(ids)) return;
   int64_t row = 0;
-  const C* const values =
-      index.Find(ids.data[i], &row) < 0
-          ? nullptr
-          : reinterpret_cast<const C*>(rows.values(static_cast<uint32_t>(row)));
+  const float* const values = index.Find(ids.data[i], &row) < 0
+                                  ? nullptr
+                                  : reinterpret_cast<const float*>(rows.values(
+                                        static_cast<uint32_t>(row)));
   for (int64_t c = threadIdx.x % kWarp; c < dim; c += kWarp) {
     added[i * dim + c] =
-        (values == nullptr ? C{0} : values[c]) + sums[i * dim + c];
+        (values == nullptr ? 0.0f : values[c]) + sums[i * dim + c];
   }
 }
 
 // Flags all readers of a row if the sum of those without a flag is not finite.
 // exempt: readers that are neither summed nor flagged; null: none. result: the
 // number of new flags and the first such row.
-template <typename C>
-__global__ void CheckReadersKernel(ReadersCall<C> call, const bool* exempt,
+__global__ void CheckReadersKernel(ReadersCall call, const bool* exempt,
                                    bool* flags, unsigned long long* result) {
   const int64_t first = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -316,9 +308,9 @@ __global__ void CheckReadersKernel(ReadersCall<C> call, const bool* exempt,
   };
   bool bad = false;
   for (int64_t c = lane; first < end && c < call.dim; c += kWarp) {
-    const C sum = call.Sum(
+    const float sum = call.Sum(
         first, end, c, [&](int64_t i) { return !flags[i] && !is_exempt(i); });
-    bad = bad || sum - sum != C{0};
+    bad = bad || sum - sum != 0.0f;
   }
   if (__ballot_sync(kWholeWarp, bad) == 0) return;
   if (lane == 0) {
@@ -351,7 +343,7 @@ Status DeviceStore::FindReaders(const DeviceStream& on, const Ids& ids,
                                 SharedReaders* readers) const {
   constexpr const char* kFor = "gradients of shared rows";
   const int64_t n = ids.size;
-  const int64_t bytes = dim() * SizeOf(ComputeType(type()));
+  const int64_t bytes = dim() * sizeof(float);
   LODESTAR_RETURN_IF_ERROR(readers->reads.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(readers->trains.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(readers->sums.Allocate(on.memory, n * bytes, kFor));
@@ -375,7 +367,7 @@ Status DeviceStore::CheckedGradients::Init(const DeviceStream& on,
   if (nonfinite == Nonfinite::kPass) return Status();
   int64_t first_id = 0;
   LODESTAR_RETURN_IF_ERROR(
-      nonfinite_.Find(on, store.type(), sums_, ids_, store.dim(), shared));
+      nonfinite_.Find(on, sums_, ids_, store.dim(), shared));
   LODESTAR_RETURN_IF_ERROR(nonfinite_.Count(on, &num_skipped_, &first_id));
   if (num_skipped_ > 0 && nonfinite == Nonfinite::kRaise) {
     return NonfiniteGradient(first_id);
@@ -397,14 +389,13 @@ Status DeviceStore::CheckedGradients::Sum(const DeviceStream& on,
   if (update.plan != nullptr) return Status();
   const int64_t n = ids_.size;
   const int64_t dim = update.table->dim();
-  const RowType type = ComputeType(update.table->type());
   LODESTAR_RETURN_IF_ERROR(batch_.Unique(on, ids_, nullptr));
-  LODESTAR_RETURN_IF_ERROR(memory_.Allocate(on.memory, n * dim * SizeOf(type),
+  LODESTAR_RETURN_IF_ERROR(memory_.Allocate(on.memory, n * dim * sizeof(float),
                                             "the sums of gradients"));
   ids_ = batch_.ids();
   sums_ = memory_.data();
-  return SumByPosition(on, type, update.gradients, batch_.positions(), n, n,
-                       dim, memory_.data());
+  return SumByPosition(on, RowType::kFloat32, update.gradients,
+                       batch_.positions(), n, n, dim, memory_.data());
 }
 
 Status DeviceStore::CheckedGradients::CheckShared(const DeviceStream& on,
@@ -419,22 +410,14 @@ Status DeviceStore::CheckedGradients::CheckShared(const DeviceStream& on,
       cudaMemsetAsync(result.data(), 0, sizeof(found[0]), on.stream));
   LODESTAR_CUDA_TRY(
       cudaMemsetAsync(result.data() + 1, 0xff, sizeof(found[1]), on.stream));
-  const auto check = [&](auto zero) {
-    using C = decltype(zero);
-    const ReadersCall<C> call = {readers_.keys.data(), readers_.order.data(),
-                                 ids_.size, static_cast<const C*>(sums_),
-                                 store.dim()};
-    return CudaStatus(
-        Launch(CheckReadersKernel<C>, ids_.size * kWarp, on.stream, call,
-               shared, nonfinite_.flags(), result.data()),
-        kFor);
-  };
-  LODESTAR_RETURN_IF_ERROR(ComputeType(store.type()) == RowType::kFloat64
-                               ? check(double{})
-                               : check(float{}));
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found, result.data(), sizeof(found),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  const ReadersCall call = {readers_.keys.data(), readers_.order.data(),
+                            ids_.size, static_cast<const float*>(sums_),
+                            store.dim()};
+  LODESTAR_RETURN_IF_ERROR(
+      CudaStatus(Launch(CheckReadersKernel, ids_.size * kWarp, on.stream, call,
+                        shared, nonfinite_.flags(), result.data()),
+                 kFor));
+  LODESTAR_RETURN_IF_ERROR(CopyToHost(on, result.data(), sizeof(found), found));
   num_skipped_ += static_cast<int64_t>(found[0]);
   *first_row = static_cast<int64_t>(found[1]);
   return Status();
@@ -503,23 +486,17 @@ Status DeviceStore::SumReaders(const DeviceStream& on,
                                const UniqueUpdate& unique) {
   const SharedReaders& readers = *unique.readers;
   const int64_t n = unique.ids.size;
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(readers.reads.data(), 0,
-                                    readers.reads.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(readers.reads.Fill(on, 0));
   LODESTAR_CUDA_TRY(Launch(MarkReadersKernel, n, on.stream, index(), unique.ids,
                            readers.keys.data(), readers.order.data(),
                            unique.skipped, readers.reads.data()));
-  const auto sum = [&](auto zero) {
-    using C = decltype(zero);
-    const ReadersCall<C> call = {readers.keys.data(), readers.order.data(), n,
-                                 static_cast<const C*>(unique.sums), dim()};
-    return CudaStatus(Launch(SumReadersKernel<C>, n * kWarp, on.stream, call,
-                             static_cast<const bool*>(readers.reads.data()),
-                             reinterpret_cast<C*>(readers.sums.data()),
-                             readers.trains.data()),
-                      "gradients of shared rows");
-  };
-  return ComputeType(type()) == RowType::kFloat64 ? sum(double{})
-                                                  : sum(float{});
+  const ReadersCall call = {readers.keys.data(), readers.order.data(), n,
+                            static_cast<const float*>(unique.sums), dim()};
+  return CudaStatus(Launch(SumReadersKernel, n * kWarp, on.stream, call,
+                           static_cast<const bool*>(readers.reads.data()),
+                           reinterpret_cast<float*>(readers.sums.data()),
+                           readers.trains.data()),
+                    "gradients of shared rows");
 }
 
 Status DeviceStore::UpdateRows(const DeviceStream& on,
@@ -535,7 +512,7 @@ Status DeviceStore::UpdateRows(const DeviceStream& on,
   call.dim = dim();
   call.skipped = unique.skipped;
   call.rounding = rounding(now, /*shared=*/false);
-  const int64_t numbers = 16 / SizeOf(ComputeType(type()));
+  constexpr int64_t numbers = 16 / sizeof(float);
   call.lane_bits = LaneBits(DivideUp(dim(), numbers));
   call.whole_packs = dim() % numbers == 0 && UnitBytes(16, unique.sums) == 16;
   const auto launch = [&](const UpdateCall& update_call, const void* sums) {
@@ -616,12 +593,9 @@ Status DeviceStore::CheckUpdate(const TableUpdate& update,
   if (additions > 0) {
     LODESTAR_RETURN_IF_ERROR(CheckAccumulates(type()));
     const int64_t n = update.ids.size();
-    const double limit = type() == RowType::kFloat64
-                             ? LimitOfTerms<double>(n, additions)
-                             : LimitOfTerms<float>(n, additions);
-    LODESTAR_RETURN_IF_ERROR(large.Find(on, type(), update.gradients,
+    LODESTAR_RETURN_IF_ERROR(large.Find(on, update.gradients,
                                         {update.ids.data(), n, nullptr}, dim(),
-                                        nullptr, limit));
+                                        nullptr, LimitOfTerms(n, additions)));
     LODESTAR_RETURN_IF_ERROR(large.Count(on, &num_large, &first_id));
     if (num_large == 0) return Status();
   }
@@ -633,23 +607,18 @@ Status DeviceStore::CheckUpdate(const TableUpdate& update,
   DeviceArray<char> added;
   LODESTAR_RETURN_IF_ERROR(added.Allocate(on.memory, ids.size * row_bytes(),
                                           "the check of gradients"));
-  const auto check = [&](auto zero) -> Status {
-    using C = decltype(zero);
-    {
-      MutexLock lock(&mutex_);
-      StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
-      LODESTAR_RETURN_IF_ERROR(turn.begun());
-      LODESTAR_CUDA_TRY(Launch(AddToRowsKernel<C>, ids.size * kWarp, on.stream,
-                               index(), rows(), ids, int64_t{dim()},
-                               static_cast<const C*>(summed.sums()),
-                               reinterpret_cast<C*>(added.data())));
-      LODESTAR_RETURN_IF_ERROR(turn.End());
-    }
-    return large.Find(on, type(), added.data(), ids, dim(), nullptr,
-                      std::numeric_limits<C>::max() / 2);
-  };
-  LODESTAR_RETURN_IF_ERROR(type() == RowType::kFloat64 ? check(double{})
-                                                       : check(float{}));
+  {
+    MutexLock lock(&mutex_);
+    StreamTurn turn(&order_, on.stream, StreamTurn::kRead);
+    LODESTAR_RETURN_IF_ERROR(turn.begun());
+    LODESTAR_CUDA_TRY(Launch(AddToRowsKernel, ids.size * kWarp, on.stream,
+                             index(), rows(), ids, int64_t{dim()},
+                             static_cast<const float*>(summed.sums()),
+                             reinterpret_cast<float*>(added.data())));
+    LODESTAR_RETURN_IF_ERROR(turn.End());
+  }
+  LODESTAR_RETURN_IF_ERROR(large.Find(on, added.data(), ids, dim(), nullptr,
+                                      std::numeric_limits<float>::max() / 2));
   LODESTAR_RETURN_IF_ERROR(large.Count(on, &num_large, &first_id));
   return num_large == 0 ? Status() : SumOutOfRange(first_id);
 }

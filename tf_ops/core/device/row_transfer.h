@@ -41,20 +41,19 @@ struct InitialRow {
   }
   // Not inlined, because it is used in many places and seldom called.
   template <typename T, typename Unit>
-  __device__ static __noinline__ Unit DrawCalled(InitialValue value,
-                                                 uint64_t base, int64_t unit) {
+  __device__ static __noinline__ Unit DrawNotInlined(InitialValue value,
+                                                     uint64_t base,
+                                                     int64_t unit) {
     return Draw<T, Unit, 1>(value, base, unit);
   }
   // Unit number `unit` of the row whose id has base `base`.
   template <typename Unit>
   __device__ Unit Draw(uint64_t base, int64_t unit) const {
     switch (type) {
-      case RowType::kFloat64:
-        return DrawCalled<double, Unit>(value, base, unit);
       case RowType::kFloat16:
-        return DrawCalled<Float16, Unit>(value, base, unit);
+        return DrawNotInlined<Float16, Unit>(value, base, unit);
       case RowType::kBFloat16:
-        return DrawCalled<BFloat16, Unit>(value, base, unit);
+        return DrawNotInlined<BFloat16, Unit>(value, base, unit);
       default:
         return Draw<float, Unit, 4>(value, base, unit);
     }

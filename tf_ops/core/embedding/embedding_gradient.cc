@@ -11,11 +11,10 @@ namespace lodestar {
 // caches.
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
-                   int64_t num_unique, int dim, ComputeOf<T>* sums,
+                   int64_t num_unique, int dim, float* sums,
                    const ParallelFor* parallel) {
-  using C = ComputeOf<T>;
   const auto sum_part = [&](int64_t part, int64_t num_parts) {
-    GradientSums<C> rows(sums, num_unique, dim, part, num_parts);
+    GradientSums rows(sums, num_unique, dim, part, num_parts);
     // Collects the indices of the part's ids without unpredictable branches.
     constexpr int64_t kTaken = 256;
     int32_t taken[kTaken];
@@ -33,7 +32,7 @@ void SumByPosition(const T* gradients, Span<const int64_t> positions,
           PrefetchRow<0>(gradients + (first + ahead) * dim, dim * sizeof(T));
           rows.Prefetch(run[ahead]);
         }
-        AddScaled<false>(gradients + (first + taken[k]) * dim, C{1}, dim,
+        AddScaled<false>(gradients + (first + taken[k]) * dim, 1.0f, dim,
                          rows.Row(run[taken[k]]));
       }
     }
@@ -58,9 +57,8 @@ void SumByPosition(const T* gradients, Span<const int64_t> positions,
 
 #define INSTANTIATE(T)                                                        \
   template void SumByPosition<T>(const T*, Span<const int64_t>, int64_t, int, \
-                                 ComputeOf<T>*, const ParallelFor*)
+                                 float*, const ParallelFor*)
 INSTANTIATE(float);
-INSTANTIATE(double);
 INSTANTIATE(Float16);
 INSTANTIATE(BFloat16);
 #undef INSTANTIATE

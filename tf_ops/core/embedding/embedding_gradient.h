@@ -25,12 +25,11 @@ constexpr int64_t kSumParts = 4;
 // processor loads pairs of cache lines, so threads that share a row wait for
 // each other. Rows are zeroed a few at a time, shortly before their first use;
 // positions come from BatchUnique in ascending order of first use, so this
-// needs no second sweep over the memory. C: float or double.
-template <typename C>
+// needs no second sweep over the memory.
 class GradientSums {
  public:
   // `part` is in [0, num_parts), where num_parts is a power of 2.
-  GradientSums(C* sums, int64_t num_unique, int64_t dim, int64_t part,
+  GradientSums(float* sums, int64_t num_unique, int64_t dim, int64_t part,
                int64_t num_parts)
       : sums_(sums),
         num_unique_(num_unique),
@@ -45,10 +44,10 @@ class GradientSums {
   }
   // Prefetches the row of a position of this part.
   void Prefetch(int64_t position) const {
-    PrefetchRow<1>(sums_ + position * dim_, dim_ * sizeof(C));
+    PrefetchRow<1>(sums_ + position * dim_, dim_ * sizeof(float));
   }
   // Requires: Has(position).
-  C* Row(int64_t position) {
+  float* Row(int64_t position) {
     if (position >= begun_) {
       Begin(std::min(num_unique_, position + kRowsAtOnce));
     }
@@ -63,7 +62,7 @@ class GradientSums {
 
   static int BlockBits(int64_t dim) {
     int bits = 0;
-    while ((dim * static_cast<int64_t>(sizeof(C)) << bits) < kBlockBytes) {
+    while ((dim * static_cast<int64_t>(sizeof(float)) << bits) < kBlockBytes) {
       ++bits;
     }
     return bits;
@@ -73,12 +72,12 @@ class GradientSums {
     while (begun_ < end) {
       const int64_t until = std::min(end, (begun_ | (block - 1)) + 1);
       if (Has(begun_))
-        std::fill(sums_ + begun_ * dim_, sums_ + until * dim_, C{0});
+        std::fill(sums_ + begun_ * dim_, sums_ + until * dim_, 0.0f);
       begun_ = until;
     }
   }
 
-  C* const sums_;
+  float* const sums_;
   const int64_t num_unique_;
   const int64_t dim_;
   const int block_bits_;
@@ -89,10 +88,10 @@ class GradientSums {
 
 // sums[u] = sum of gradients[i] over all i with positions[i] == u. gradients:
 // [N, D]; sums: [num_unique, D]. Requires: every position is kNoPosition or in
-// [0, num_unique). T: float, double, Float16 or BFloat16.
+// [0, num_unique). T: float, Float16 or BFloat16.
 template <typename T>
 void SumByPosition(const T* gradients, Span<const int64_t> positions,
-                   int64_t num_unique, int dim, ComputeOf<T>* sums,
+                   int64_t num_unique, int dim, float* sums,
                    const ParallelFor* parallel);
 
 }  // namespace lodestar

@@ -15,18 +15,16 @@ namespace {
 // mutex takes no other mutex, but may wait for row locks (see the lock order in
 // docs/internals/storage.md).
 Mutex shared_room_mutex;
-alignas(64) char shared_room[kMaxDim * sizeof(double)] LODESTAR_GUARDED_BY(
+alignas(64) char shared_room[2 * kMaxDim * sizeof(float)] LODESTAR_GUARDED_BY(
     shared_room_mutex);
 
 // Reduces the rows of one bag.
 template <typename T>
 class Bag {
  public:
-  using C = ComputeOf<T>;
-
   Bag(const Bags& bags, int dim) : bags_(bags), dim_(dim) {}
 
-  void Begin(C* out, int64_t* winners) {
+  void Begin(float* out, int64_t* winners) {
     out_ = out;
     winners_ = winners;
     count_ = 0;
@@ -41,16 +39,16 @@ class Bag {
       case Combiner::kMean:
       case Combiner::kSqrtn:
         if (bags_.weights.empty()) {
-          AddToSum(row, C{1});
+          AddToSum(row, 1.0f);
         } else {
-          const C w = bags_.weights[i];
+          const float w = bags_.weights[i];
           total_ += bags_.combiner == Combiner::kSqrtn ? w * w : w;
           AddToSum(row, w);
         }
         break;
       case Combiner::kMax:
         for (int c = 0; c < dim_; ++c) {
-          const C x = ToCompute(row[c]);
+          const float x = ToCompute(row[c]);
           if (winners_[c] < 0 || x > out_[c]) {
             out_[c] = x;
             winners_[c] = i;
@@ -69,16 +67,16 @@ class Bag {
 
   void End() {
     if (count_ == 0) {
-      std::fill_n(out_, dim_, C{0});
+      std::fill_n(out_, dim_, 0.0f);
       return;
     }
-    C divisor = 1;
-    if (bags_.weights.empty()) total_ = static_cast<C>(count_);
+    float divisor = 1;
+    if (bags_.weights.empty()) total_ = static_cast<float>(count_);
     if (bags_.combiner == Combiner::kMean) divisor = total_;
     if (bags_.combiner == Combiner::kSqrtn) divisor = std::sqrt(total_);
-    if (divisor == C{1}) return;
-    if (divisor == C{0}) {
-      std::fill_n(out_, dim_, C{0});
+    if (divisor == 1.0f) return;
+    if (divisor == 0.0f) {
+      std::fill_n(out_, dim_, 0.0f);
       return;
     }
     for (int c = 0; c < dim_; ++c) out_[c] /= divisor;
@@ -87,7 +85,7 @@ class Bag {
   int64_t count() const { return count_; }
 
  private:
-  void AddToSum(const T* row, C factor) {
+  void AddToSum(const T* row, float factor) {
     if (count_ == 0) {
       AddScaled<true>(row, factor, dim_, out_);
     } else {
@@ -97,10 +95,10 @@ class Bag {
 
   const Bags& bags_;
   const int dim_;
-  C* out_ = nullptr;
+  float* out_ = nullptr;
   int64_t* winners_ = nullptr;
   int64_t count_ = 0;
-  C total_ = 0;
+  float total_ = 0;
 };
 
 // row_of(i) returns the row of ids[i], valid until the next call, in ascending
@@ -253,37 +251,36 @@ void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
   store.CountReads(counts);
 }
 
-template <typename C>
 void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
-                C* factors) {
+                float* factors) {
   const int64_t first = bags.row_splits[b];
   const int64_t last = bags.row_splits[b + 1];
   const bool weighted = !bags.weights.empty();
   int64_t count = 0;
   int64_t first_id = -1;
   int64_t last_id = -1;
-  C total = 0;
+  float total = 0;
   for (int64_t i = first; i < last; ++i) {
     if (positions[i] == kNoPosition) continue;
     ++count;
     if (first_id < 0) first_id = i;
     last_id = i;
     if (weighted) {
-      const C w = bags.weights[i];
+      const float w = bags.weights[i];
       total += bags.combiner == Combiner::kSqrtn ? w * w : w;
     }
   }
-  if (!weighted) total = static_cast<C>(count);
-  C divisor = 1;
+  if (!weighted) total = static_cast<float>(count);
+  float divisor = 1;
   if (bags.combiner == Combiner::kMean) divisor = total;
   if (bags.combiner == Combiner::kSqrtn) divisor = std::sqrt(total);
-  const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
+  const float inverse = divisor == 0.0f ? 0.0f : 1.0f / divisor;
   if (!weighted && bags.combiner <= Combiner::kSqrtn) {
     std::fill_n(factors, last - first, inverse);
     return;
   }
   for (int64_t i = first; i < last; ++i) {
-    C& factor = factors[i - first];
+    float& factor = factors[i - first];
     switch (bags.combiner) {
       case Combiner::kSum:
       case Combiner::kMean:
@@ -291,19 +288,16 @@ void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
         factor = bags.weights[i] * inverse;
         break;
       case Combiner::kFirst:
-        factor = i == first_id ? C{1} : C{0};
+        factor = i == first_id ? 1.0f : 0.0f;
         break;
       case Combiner::kLast:
-        factor = i == last_id ? C{1} : C{0};
+        factor = i == last_id ? 1.0f : 0.0f;
         break;
       case Combiner::kMax:
-        factor = C{1};
+        factor = 1.0f;
         break;
     }
   }
 }
-
-template void BagFactors(const Bags&, Span<const int64_t>, int64_t, float*);
-template void BagFactors(const Bags&, Span<const int64_t>, int64_t, double*);
 
 }  // namespace lodestar

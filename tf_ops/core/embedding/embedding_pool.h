@@ -24,7 +24,7 @@ namespace lodestar {
 // a lookup must not fail once it has created rows.
 
 // Heap memory for one row and its sum. Out of memory, uses a static buffer, one
-// thread at a time. `bytes`: at most the size of kMaxDim doubles.
+// thread at a time. `bytes`: at most the size of 2 * kMaxDim floats.
 class WideRowRoom {
  public:
   explicit WideRowRoom(int64_t bytes);
@@ -42,14 +42,13 @@ class WideRowRoom {
 template <typename T>
 class RowRoom {
  public:
-  using C = ComputeOf<T>;
-  static constexpr bool kRounds = !std::is_same_v<T, C>;
+  static constexpr bool kRounds = !std::is_same_v<T, float>;
 
   explicit RowRoom(int dim) : run_(std::max(1, kOnStack / dim)) {
     if (dim <= kOnStack) return;
-    const int64_t sum_bytes = kRounds ? dim * int64_t{sizeof(C)} : 0;
+    const int64_t sum_bytes = kRounds ? dim * int64_t{sizeof(float)} : 0;
     wide_.emplace(sum_bytes + dim * int64_t{sizeof(T)});
-    sum_ = reinterpret_cast<C*>(wide_->data());
+    sum_ = reinterpret_cast<float*>(wide_->data());
     rows_ = reinterpret_cast<T*>(wide_->data() + sum_bytes);
   }
   RowRoom(const RowRoom&) = delete;
@@ -59,7 +58,7 @@ class RowRoom {
   int run() const { return run_; }
   T* rows() { return rows_; }
   // Requires: kRounds.
-  C* sum() { return sum_; }
+  float* sum() { return sum_; }
 
  private:
   // Number of elements: 128 KiB at most.
@@ -68,9 +67,9 @@ class RowRoom {
   const int run_;
   std::optional<WideRowRoom> wide_;
   T rows_on_stack_[kOnStack];
-  C sum_on_stack_[kRounds ? kOnStack : 1];
+  float sum_on_stack_[kRounds ? kOnStack : 1];
   T* rows_ = rows_on_stack_;
-  C* sum_ = sum_on_stack_;
+  float* sum_ = sum_on_stack_;
 };
 
 // B bags over N ids: bag b holds ids [row_splits[b], row_splits[b + 1]).
@@ -116,7 +115,7 @@ struct StoreReads {
 
 // Pools fetched rows: id i has row positions[i]. An empty bag reads the row of
 // *default_id from `defaults`, or `default_row`; zeros if both are null.
-// `pooled`: [B, D] of the rows' type, computed as ComputeOf it and rounded
+// `pooled`: [B, D] of the rows' type, computed as float and rounded
 // once. `winners`: for max only, else null; [B, D], the index in ids of the
 // largest element, or -1 for none. Requires: CheckBags(bags), and positions as
 // for FetchedRows::Read.
@@ -131,11 +130,10 @@ void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
 
 // The factors by which each id of bag b scales the bag's gradient. They are 1
 // for max, where the winners determine which columns an id gets. bags.ids is
-// not read. C: float or double. Requires: CheckBags(bags); `factors` has one
+// not read.  Requires: CheckBags(bags); `factors` has one
 // element per id of the bag.
-template <typename C>
 void BagFactors(const Bags& bags, Span<const int64_t> positions, int64_t b,
-                C* factors);
+                float* factors);
 
 }  // namespace lodestar
 

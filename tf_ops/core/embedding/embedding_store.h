@@ -145,7 +145,7 @@ class EmbeddingStore final : public Table {
   struct UniqueUpdate {
     EmbeddingStore* store = nullptr;
     Span<const int64_t> unique_ids;
-    const void* gradients = nullptr;  // [U, D], of ComputeType(type())
+    const void* gradients = nullptr;  // [U, D], floats
     std::string name;                 // name of the optimizer
     const SparseOptimizer* optimizer = nullptr;
     Span<const float> slot_inits;
@@ -298,8 +298,7 @@ class EmbeddingStore final : public Table {
   template <typename T>
   void UpdateRows(const PreparedUpdate& update, int64_t begin, int64_t end);
   template <typename T>
-  void UpdateShared(const SharedRows::Readers& readers,
-                    const ComputeOf<T>* gradients,
+  void UpdateShared(const SharedRows::Readers& readers, const float* gradients,
                     const SparseOptimizer& optimizer,
                     const StochasticRounding& rounding);
   Status CheckRule(const UniqueUpdate& update,

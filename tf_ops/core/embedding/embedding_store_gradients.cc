@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,28 +18,24 @@ namespace {
 
 // Returns true if no element is NaN or larger than `limit` in absolute value.
 // Compares the bits as integers, because that vectorizes.
-template <typename C>
-bool IsWithin(const C* row, int dim, C limit) {
-  using Bits = std::conditional_t<sizeof(C) == 4, uint32_t, uint64_t>;
-  constexpr Bits kSign = Bits{1} << (8 * sizeof(C) - 1);
-  Bits largest = 0;
+bool IsWithin(const float* row, int dim, float limit) {
+  constexpr uint32_t kSign = uint32_t{1} << 31;
+  uint32_t largest = 0;
   for (int c = 0; c < dim; ++c) {
-    Bits bits;
+    uint32_t bits;
     std::memcpy(&bits, row + c, sizeof(bits));
     largest = std::max(largest, bits & ~kSign);
   }
-  Bits most;
+  uint32_t most;
   std::memcpy(&most, &limit, sizeof(most));
   return largest <= most;
 }
 
-template <typename C>
-bool IsFinite(const C* row, int dim) {
-  return IsWithin(row, dim, std::numeric_limits<C>::max());
+bool IsFinite(const float* row, int dim) {
+  return IsWithin(row, dim, std::numeric_limits<float>::max());
 }
 
-template <typename C>
-bool AllWithin(const C* rows, int64_t count, int dim, C limit,
+bool AllWithin(const float* rows, int64_t count, int dim, float limit,
                const ParallelFor* parallel) {
   std::atomic<bool> within{true};
   RunParallel(parallel, count, 1 + dim / 8, [&](int64_t begin, int64_t end) {
@@ -55,13 +50,12 @@ bool AllWithin(const C* rows, int64_t count, int dim, C limit,
 
 // Sets keep[i] to 0 for non-finite gradients, also as sums by shared row. An
 // empty `exempt` has no effect.
-template <typename C>
 Status FindFinite(const EmbeddingStore& store, Nonfinite nonfinite,
                   const UniqueGradients& gradients, std::vector<char>* keep) {
   const int dim = store.dim();
   const Span<const int64_t> ids = gradients.ids();
   const Span<const bool> exempt = gradients.exempt();
-  const C* const rows = static_cast<const C*>(gradients.rows());
+  const float* const rows = static_cast<const float*>(gradients.rows());
   const auto is_exempt = [&](int64_t i) {
     return !exempt.empty() && exempt[i];
   };
@@ -71,9 +65,9 @@ Status FindFinite(const EmbeddingStore& store, Nonfinite nonfinite,
     (*keep)[i] = 0;
   }
   const auto readers = store.ReadersOfSharedRows(ids);
-  std::vector<C> sum(dim);
+  std::vector<float> sum(dim);
   for (size_t first = 0, next = 0; first < readers.size(); first = next) {
-    sum.assign(dim, C{0});
+    sum.assign(dim, 0.0f);
     for (; next < readers.size() && readers[next].first == readers[first].first;
          ++next) {
       const int64_t i = readers[next].second;
@@ -93,13 +87,12 @@ Status FindFinite(const EmbeddingStore& store, Nonfinite nonfinite,
 }
 
 // See Table::CheckUpdate.
-template <typename C>
 Status CheckSums(const EmbeddingStore& store, const TableUpdate& update,
                  int64_t additions, const ParallelFor* parallel) {
   const int dim = store.dim();
-  const C limit = LimitOfTerms<C>(update.ids.size(), additions);
-  if (AllWithin(static_cast<const C*>(update.gradients), update.ids.size(), dim,
-                limit, parallel)) {
+  const float limit = LimitOfTerms(update.ids.size(), additions);
+  if (AllWithin(static_cast<const float*>(update.gradients), update.ids.size(),
+                dim, limit, parallel)) {
     return Status();
   }
   UniqueGradients summed;
@@ -107,13 +100,13 @@ Status CheckSums(const EmbeddingStore& store, const TableUpdate& update,
   LODESTAR_RETURN_IF_ERROR(summed.KeepFinite(store, Nonfinite::kRaise));
   if (additions == 0) return Status();
   // Check that these sums stay finite under later additions within the limit.
-  const C* const sums = static_cast<const C*>(summed.rows());
-  std::vector<C> rows(summed.ids().size() * dim);
+  const float* const sums = static_cast<const float*>(summed.rows());
+  std::vector<float> rows(summed.ids().size() * dim);
   store.Find(summed.ids(), nullptr, Missing(), rows.data(), nullptr, parallel);
   for (int64_t i = 0; i < summed.ids().size(); ++i) {
-    C* row = rows.data() + i * dim;
+    float* row = rows.data() + i * dim;
     for (int c = 0; c < dim; ++c) row[c] += sums[i * dim + c];
-    if (IsWithin(row, dim, std::numeric_limits<C>::max() / 2)) continue;
+    if (IsWithin(row, dim, std::numeric_limits<float>::max() / 2)) continue;
     return SumOutOfRange(summed.ids()[i]);
   }
   return Status();
@@ -137,37 +130,29 @@ void UniqueGradients::Sum(const TableUpdate& update,
   if (own_ids_.size() == positions.size()) return;
   ids_ = own_ids_;
   const int dim = update.table->dim();
-  VisitRowType(update.table->type(), [&](auto zero) {
-    using C = ComputeOf<decltype(zero)>;
-    char* const sums = AllocateRows(ids_.size() * dim * sizeof(C));
-    SumByPosition(static_cast<const C*>(update.gradients), positions,
-                  ids_.size(), dim, reinterpret_cast<C*>(sums), parallel);
-    rows_ = sums;
-  });
+  char* const sums = AllocateRows(ids_.size() * dim * sizeof(float));
+  SumByPosition(static_cast<const float*>(update.gradients), positions,
+                ids_.size(), dim, reinterpret_cast<float*>(sums), parallel);
+  rows_ = sums;
 }
 
 bool UniqueGradients::AreSurelyFinite(const EmbeddingStore& store,
                                       const ParallelFor* parallel) const {
-  return VisitRowType(store.type(), [&](auto zero) {
-    using C = ComputeOf<decltype(zero)>;
-    const C limit = store.has_shared_rows() ? LimitOfTerms<C>(ids_.size())
-                                            : std::numeric_limits<C>::max();
-    return AllWithin(static_cast<const C*>(rows_), ids_.size(), store.dim(),
-                     limit, parallel);
-  });
+  const float limit = store.has_shared_rows()
+                          ? LimitOfTerms(ids_.size())
+                          : std::numeric_limits<float>::max();
+  return AllWithin(static_cast<const float*>(rows_), ids_.size(), store.dim(),
+                   limit, parallel);
 }
 
 Status UniqueGradients::KeepFinite(const EmbeddingStore& store,
                                    Nonfinite nonfinite) {
   std::vector<char> keep(ids_.size(), 1);
-  LODESTAR_RETURN_IF_ERROR(VisitRowType(store.type(), [&](auto zero) {
-    return FindFinite<ComputeOf<decltype(zero)>>(store, nonfinite, *this,
-                                                 &keep);
-  }));
+  LODESTAR_RETURN_IF_ERROR(FindFinite(store, nonfinite, *this, &keep));
   const int64_t count = std::count(keep.begin(), keep.end(), 1);
   num_dropped_ = ids_.size() - count;
   if (num_dropped_ == 0) return Status();
-  const int64_t row_bytes = store.dim() * SizeOf(ComputeType(store.type()));
+  const int64_t row_bytes = store.dim() * static_cast<int64_t>(sizeof(float));
   std::vector<int64_t> ids;
   std::unique_ptr<bool[]> exempt(new bool[count]);
   const char* const from = static_cast<const char*>(rows_);
@@ -273,10 +258,7 @@ Status EmbeddingStore::CheckUpdate(const TableUpdate& update,
     try {
   if (additions > 0) LODESTAR_RETURN_IF_ERROR(CheckAccumulates(type()));
   LODESTAR_RETURN_IF_ERROR(CheckOptimizer(optimizer));
-  return VisitRowType(type(), [&](auto zero) {
-    return CheckSums<ComputeOf<decltype(zero)>>(*this, update, additions,
-                                                on.parallel());
-  });
+  return CheckSums(*this, update, additions, on.parallel());
 } catch (const std::bad_alloc&) {
   return ResourceExhausted("out of memory for the gradients of a batch.");
 }

@@ -40,7 +40,7 @@ Status EmbeddingStore::ExportParts(Exported what, EmbeddingRows* out,
     order.clear();
   }
   result.values.Resize(type(), order.size() * dim());
-  result.slots.Resize(ComputeType(type()),
+  result.slots.Resize(RowType::kFloat32,
                       order.size() * result.optimizer.slots().Size(dim()));
   result.frequencies.resize(order.size());
   result.last_seen.resize(order.size());
@@ -242,8 +242,7 @@ Status EmbeddingStore::Inspect(Span<const int64_t> ids, InspectedIds* out,
   result.slot_names = optimizer.slot_names;
   result.values.Resize(type(), count * dim());
   result.slot_width = optimizer.slots().Width(dim());
-  result.slots.Resize(ComputeType(type()),
-                      optimizer.slots().Size(dim()) * count);
+  result.slots.Resize(RowType::kFloat32, optimizer.slots().Size(dim()) * count);
   result.frequencies.resize(count);
   result.last_seen.resize(count, -1);
   result.shards.resize(count);

@@ -108,7 +108,7 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
       VisitRowType(type(), [&](auto zero) {
         using T = decltype(zero);
         CopyComputedOut<T>(rows.values(row), dim(),
-                           static_cast<ComputeOf<T>*>(values));
+                           static_cast<float*>(values));
       });
     } else {
       std::memset(values, 0, bytes);
@@ -118,7 +118,7 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
       if (held) {
         std::memcpy(slot, rows.slot(row, static_cast<int>(s)), bytes);
       } else {
-        FillComputed(type(), optimizer.slot_inits[s], dim(), slot);
+        std::fill_n(static_cast<float*>(slot), dim(), optimizer.slot_inits[s]);
       }
     }
     if (held) rows.UnlockUnchanged(row);
@@ -139,11 +139,8 @@ Status EmbeddingStore::GatherRows(Span<const int64_t> ids,
   for (size_t i = 0; i < cold.size(); ++k) {
     const uint32_t row = cold[i].first;
     out.shared[k] = true;
-    VisitRowType(ComputeType(type()), [&](auto zero) {
-      using C = ComputeOf<decltype(zero)>;
-      i = shared_rows.Sum(cold, i, static_cast<const C*>(gradients), 0, dim(),
-                          static_cast<C*>(out.gradients) + k * dim());
-    });
+    i = shared_rows.Sum(cold, i, static_cast<const float*>(gradients), 0, dim(),
+                        static_cast<float*>(out.gradients) + k * dim());
     read(*shared_rows.rows(), row, row, k);
   }
   return Status();
@@ -195,11 +192,11 @@ Status EmbeddingStore::AssignIfUnchanged(const UpdatedRows& rows,
           VisitRowType(type(), [&](auto zero) {
             using T = decltype(zero);
             const auto* const values =
-                static_cast<const ComputeOf<T>*>(rows.values) + k * dim();
+                static_cast<const float*>(rows.values) + k * dim();
             T* const stored = static_cast<T*>(store.values(row));
             for (int first = 0; first < dim(); first += kPart) {
               const int part = std::min(kPart, dim() - first);
-              ComputeOf<T> value[kPart];
+              float value[kPart];
               std::copy_n(values + first, part, value);
               RoundColumns<T>(round[rows.shared[k]], id, first, part, value);
               CopyComputedIn<T>(value, part, stored + first);

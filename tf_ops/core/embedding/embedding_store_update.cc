@@ -29,7 +29,6 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row, int64_t id,
                                       const StochasticRounding& rounding,
                                       const Gradient& gradient,
                                       const SparseOptimizer& optimizer) {
-  using C = ComputeOf<T>;
   rows->BeforeWrite(row);
   const auto for_each_part = [&](const auto& visit) {
     for (int first = 0; first < dim(); first += kPart) {
@@ -37,32 +36,33 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row, int64_t id,
       visit(first, count, gradient(first, count));
     }
   };
-  C rate = 0;
+  float rate = 0;
   if (optimizer.row_wise()) {
     static_assert(kPart % kSquareSums == 0);
-    SquareSums<C> squares;
-    for_each_part(
-        [&](int, int count, const C* columns) { squares.Add(columns, count); });
-    rate = optimizer.UpdateSlots(squares.Total() / static_cast<C>(dim()),
-                                 static_cast<C*>(rows->slot(row, 0)));
+    SquareSums squares;
+    for_each_part([&](int, int count, const float* columns) {
+      squares.Add(columns, count);
+    });
+    rate = optimizer.UpdateSlots(squares.Total() / static_cast<float>(dim()),
+                                 static_cast<float*>(rows->slot(row, 0)));
   }
-  for_each_part([&](int first, int count, const C* columns) {
-    const auto update = [&](C* value) {
+  for_each_part([&](int first, int count, const float* columns) {
+    const auto update = [&](float* value) {
       if (optimizer.row_wise()) {
         optimizer.UpdateColumns(rate, columns, count, value);
         return;
       }
-      C* slots[RowStore::kMaxSlots];
+      float* slots[RowStore::kMaxSlots];
       for (int s = 0; s < optimizer.num_slots(); ++s) {
-        slots[s] = static_cast<C*>(rows->slot(row, s)) + first;
+        slots[s] = static_cast<float*>(rows->slot(row, s)) + first;
       }
       optimizer.Update(columns, count, value, slots);
     };
     T* const stored = static_cast<T*>(rows->values(row)) + first;
-    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, C>) {
+    if constexpr (RowStore::kPlainAccess && std::is_same_v<T, float>) {
       update(stored);
     } else {
-      C value[kPart];
+      float value[kPart];
       CopyComputedOut<T>(stored, count, value);
       update(value);
       RoundColumns<T>(rounding, id, first, count, value);
@@ -73,11 +73,11 @@ inline void EmbeddingStore::UpdateRow(RowStore* rows, uint32_t row, int64_t id,
 
 template <typename T>
 void EmbeddingStore::UpdateShared(const SharedRows::Readers& readers,
-                                  const ComputeOf<T>* gradients,
+                                  const float* gradients,
                                   const SparseOptimizer& optimizer,
                                   const StochasticRounding& rounding) {
   RowStore* const rows = table_.shared.rows();
-  ComputeOf<T> sum[kPart];
+  float sum[kPart];
   for (size_t i = 0, next = 0; i < readers.size(); i = next) {
     const uint32_t row = readers[i].first;
     const auto gradient = [&](int first, int count) {
@@ -114,8 +114,8 @@ void EmbeddingStore::UpdateRows(const PreparedUpdate& prepared, int64_t begin,
   const Span<const int64_t> ids = prepared.table->unique_ids;
   const Span<const RowRef> refs = prepared.table->refs;
   const SparseOptimizer& optimizer = *prepared.table->optimizer;
-  const ComputeOf<T>* const gradients =
-      static_cast<const ComputeOf<T>*>(prepared.table->gradients);
+  const float* const gradients =
+      static_cast<const float*>(prepared.table->gradients);
   int64_t dropped = 0;
   const auto load = [&](const RowStore& rows, const RowRef& ref) {
     rows.PrefetchWithSlots(ref.row, ref.meta, optimizer.num_slots());
@@ -267,8 +267,7 @@ Status EmbeddingStore::Apply(Span<const UniqueUpdate> updates,
       VisitRowType(store->type(), [&](auto zero) {
         using T = decltype(zero);
         store->UpdateShared<T>(
-            update.cold,
-            static_cast<const ComputeOf<T>*>(update.table->gradients),
+            update.cold, static_cast<const float*>(update.table->gradients),
             *update.table->optimizer, store->rounding(now, /*shared=*/true));
       });
     }

@@ -84,7 +84,7 @@ ShardedRows::ShardedRows(int dim, RowType type, int num_shards,
       type_(type),
       storage_(policies.storage),
       row_bytes_(dim * SizeOf(type)),
-      computed_bytes_(dim * SizeOf(ComputeType(type))),
+      computed_bytes_(dim * static_cast<int64_t>(sizeof(float))),
       eviction_(policies.eviction) {
   for (int s = 0; s < num_shards; ++s) {
     auto shard =

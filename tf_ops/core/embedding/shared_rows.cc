@@ -1,5 +1,7 @@
 #include "tf_ops/core/embedding/shared_rows.h"
 
+#include <algorithm>
+
 #include "tf_ops/core/rows/row_type.h"
 
 namespace lodestar {
@@ -40,7 +42,7 @@ void SharedRows::Fill(uint32_t row) {
 void SharedRows::Export(EmbeddingRows* out) const {
   const int64_t num_slots = out->optimizer.slot_inits.size();
   out->shared_values.Resize(rows_.type(), count_ * rows_.dim());
-  out->shared_slots.Resize(ComputeType(rows_.type()),
+  out->shared_slots.Resize(RowType::kFloat32,
                            out->optimizer.slots().Size(rows_.dim()) * count_);
   for (int64_t r = 0; r < count_; ++r) {
     rows_.CopyOut(*rows_.shared(), static_cast<uint32_t>(r), r, r, count_,
@@ -65,6 +67,19 @@ void SharedRows::Reset() {
     Fill(row);
     rows()->Unlock(row);
   }
+}
+
+size_t SharedRows::Sum(const Readers& readers, size_t first,
+                       const float* gradients, int column, int count,
+                       float* sum) const {
+  std::fill_n(sum, count, 0.0f);
+  size_t i = first;
+  for (; i < readers.size() && readers[i].first == readers[first].first; ++i) {
+    const float* const gradient =
+        gradients + readers[i].second * rows_.dim() + column;
+    for (int c = 0; c < count; ++c) sum[c] += gradient[c];
+  }
+  return i;
 }
 
 }  // namespace lodestar

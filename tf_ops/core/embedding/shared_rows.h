@@ -3,7 +3,6 @@
 #ifndef LODESTAR_TF_OPS_CORE_EMBEDDING_SHARED_ROWS_H_
 #define LODESTAR_TF_OPS_CORE_EMBEDDING_SHARED_ROWS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -45,9 +44,8 @@ class SharedRows {
   // Sums the gradients ([N, dim]) of all readers of readers[first]'s row in the
   // order of the ids, for `count` columns starting at `column`. Returns the
   // index of the next row's first reader.
-  template <typename C>
-  size_t Sum(const Readers& readers, size_t first, const C* gradients,
-             int column, int count, C* sum) const;
+  size_t Sum(const Readers& readers, size_t first, const float* gradients,
+             int column, int count, float* sum) const;
 
   // The methods below require all locks.
 
@@ -70,19 +68,6 @@ class SharedRows {
   ShardedRows& rows_;
   OptimizerBinding& optimizer_;
 };
-
-template <typename C>
-size_t SharedRows::Sum(const Readers& readers, size_t first, const C* gradients,
-                       int column, int count, C* sum) const {
-  std::fill_n(sum, count, C{0});
-  size_t i = first;
-  for (; i < readers.size() && readers[i].first == readers[first].first; ++i) {
-    const C* const gradient =
-        gradients + readers[i].second * rows_.dim() + column;
-    for (int c = 0; c < count; ++c) sum[c] += gradient[c];
-  }
-  return i;
-}
 
 }  // namespace lodestar
 

@@ -37,7 +37,8 @@ void SlotShuffler::Draw(SlotBatch* out) {
   }
 }
 
-SlotRows SlotShuffler::Window(const std::vector<ColumnSpec>& specs) const {
+SlotRows SlotShuffler::CopyRowsLeft(
+    const std::vector<ColumnSpec>& specs) const {
   SlotRows rows(specs);
   for (const Position& position : order_) {
     rows.Append(*chunks_[position.chunk].rows, position.row, 1);

@@ -28,7 +28,8 @@ class SlotShuffler {
   // The state that later draws depend on. A shuffler that gets both by
   // Restore() draws the same rows.
   uint64_t state() const { return state_; }
-  SlotRows Window(const std::vector<ColumnSpec>& specs) const;
+  // Copies the rows that are left to draw, in the order that draws depend on.
+  SlotRows CopyRowsLeft(const std::vector<ColumnSpec>& specs) const;
   // Requires: no rows were added.
   void Restore(uint64_t state, SlotRows window) {
     state_ = state;

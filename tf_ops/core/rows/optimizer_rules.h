@@ -45,8 +45,7 @@ struct Sgd {
   static constexpr Text kName = "sgd";
   static constexpr std::array<Text, 0> kNumbers = {};
   static constexpr std::array<Text, 0> kSlots = {};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[2], C g, C& w, C*) {
+  LODESTAR_RULE Update(const float (&h)[2], float g, float& w, float*) {
     const auto& [lr, decay] = h;
     w -= g * lr;
   }
@@ -56,13 +55,12 @@ struct SgdMomentum {
   static constexpr Text kName = "sgd_momentum";
   static constexpr std::array<Text, 2> kNumbers = {"momentum", "nesterov"};
   static constexpr std::array<Text, 1> kSlots = {"momentum"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[4], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[4], float g, float& w, float* s) {
     const auto& [lr, decay, momentum, nesterov] = h;
-    const C step = g * lr;
-    const C moved = s[0] * momentum - step;
+    const float step = g * lr;
+    const float moved = s[0] * momentum - step;
     s[0] = moved;
-    w += nesterov != C{0} ? moved * momentum - step : moved;
+    w += nesterov != 0.0f ? moved * momentum - step : moved;
   }
 };
 
@@ -70,10 +68,9 @@ struct Adagrad {
   static constexpr Text kName = "adagrad";
   static constexpr std::array<Text, 1> kNumbers = {"epsilon"};
   static constexpr std::array<Text, 1> kSlots = {"accumulator"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[3], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[3], float g, float& w, float* s) {
     const auto& [lr, decay, epsilon] = h;
-    const C sum = s[0] + g * g;
+    const float sum = s[0] + g * g;
     s[0] = sum;
     w -= lr * g / std::sqrt(sum + epsilon);
   }
@@ -89,18 +86,14 @@ struct RowWiseAdagrad : RowWiseRule {
   static constexpr Text kName = "row_wise_adagrad";
   static constexpr std::array<Text, 1> kNumbers = {"epsilon"};
   static constexpr std::array<Text, 1> kSlots = {"accumulator"};
-  template <typename C>
-  LODESTAR_RULE_OF(C)
-  UpdateSlots(const C (&h)[3], C mean_square, C* s) {
+  LODESTAR_RULE_OF(float)
+  UpdateSlots(const float (&h)[3], float mean_square, float* s) {
     const auto& [lr, decay, epsilon] = h;
-    const C sum = s[0] + mean_square;
+    const float sum = s[0] + mean_square;
     s[0] = sum;
     return lr / (std::sqrt(sum) + epsilon);
   }
-  template <typename C>
-  LODESTAR_RULE UpdateColumn(C rate, C g, C& w) {
-    w -= rate * g;
-  }
+  LODESTAR_RULE UpdateColumn(float rate, float g, float& w) { w -= rate * g; }
 };
 
 template <bool kAmsgrad>
@@ -115,11 +108,10 @@ struct Adam {
       return std::array<Text, 2>{"momentum", "velocity"};
     }
   }();
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[6], float g, float& w, float* s) {
     const auto& [lr, decay, rest_1, rest_2, epsilon, alpha] = h;
-    const C m = s[0] + (g - s[0]) * rest_1;
-    C v = s[1] + (g * g - s[1]) * rest_2;
+    const float m = s[0] + (g - s[0]) * rest_1;
+    float v = s[1] + (g * g - s[1]) * rest_2;
     s[0] = m;
     s[1] = v;
     if constexpr (kAmsgrad) {
@@ -148,18 +140,17 @@ struct RmsProp {
       return std::array<Text, 1>{"velocity"};
     }
   }();
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[6], float g, float& w, float* s) {
     const auto& [lr, decay, rho, rest, epsilon, momentum] = h;
-    const C v = rho * s[0] + rest * (g * g);
+    const float v = rho * s[0] + rest * (g * g);
     s[0] = v;
-    C denominator = v;
+    float denominator = v;
     if constexpr (kCentered) {
-      const C mean = rho * s[1 + kMomentum] + rest * g;
+      const float mean = rho * s[1 + kMomentum] + rest * g;
       s[1 + kMomentum] = mean;
       denominator -= mean * mean;
     }
-    C step = lr * g / std::sqrt(denominator + epsilon);
+    float step = lr * g / std::sqrt(denominator + epsilon);
     if constexpr (kMomentum) {
       step += momentum * s[1];
       s[1] = step;
@@ -173,12 +164,11 @@ struct Adadelta {
   static constexpr std::array<Text, 3> kNumbers = {"rho", "1 - rho", "epsilon"};
   static constexpr std::array<Text, 2> kSlots = {"accumulated_grad",
                                                  "accumulated_delta_var"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[5], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[5], float g, float& w, float* s) {
     const auto& [lr, decay, rho, rest, epsilon] = h;
-    const C squares = rho * s[0] + rest * (g * g);
+    const float squares = rho * s[0] + rest * (g * g);
     s[0] = squares;
-    const C delta =
+    const float delta =
         -(std::sqrt(s[1] + epsilon) * g / std::sqrt(squares + epsilon));
     s[1] = rho * s[1] + rest * (delta * delta);
     w += lr * delta;
@@ -190,13 +180,12 @@ struct Adamax {
   static constexpr std::array<Text, 4> kNumbers = {"1 - beta_1", "beta_2",
                                                    "epsilon", "1 - beta_1^t"};
   static constexpr std::array<Text, 2> kSlots = {"momentum", "norm"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[6], float g, float& w, float* s) {
     const auto& [lr, decay, rest_1, beta_2, epsilon, correction] = h;
-    const C m = s[0] + (g - s[0]) * rest_1;
-    const C faded = beta_2 * s[1];
-    const C size = std::fabs(g);
-    const C u = faded < size ? size : faded;
+    const float m = s[0] + (g - s[0]) * rest_1;
+    const float faded = beta_2 * s[1];
+    const float size = std::fabs(g);
+    const float u = faded < size ? size : faded;
     s[0] = m;
     s[1] = u;
     w -= lr * m / (correction * (u + epsilon));
@@ -209,16 +198,15 @@ struct Nadam {
       "1 - beta_1", "1 - beta_2", "epsilon",  "1 - beta_2^t",
       "u_t",        "u_(t+1)",    "u_product"};
   static constexpr std::array<Text, 2> kSlots = {"momentum", "velocity"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[9], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[9], float g, float& w, float* s) {
     const auto& [lr, decay, rest_1, rest_2, epsilon, correction, u, next,
                  product] = h;
-    const C m = s[0] + (g - s[0]) * rest_1;
-    const C v = s[1] + (g * g - s[1]) * rest_2;
+    const float m = s[0] + (g - s[0]) * rest_1;
+    const float v = s[1] + (g * g - s[1]) * rest_2;
     s[0] = m;
     s[1] = v;
-    const C m_hat =
-        next * m / (C{1} - product * next) + (C{1} - u) * g / (C{1} - product);
+    const float m_hat =
+        next * m / (1.0f - product * next) + (1.0f - u) * g / (1.0f - product);
     w -= m_hat * lr / (std::sqrt(v / correction) + epsilon);
   }
 };
@@ -228,11 +216,11 @@ struct Lion {
   static constexpr std::array<Text, 4> kNumbers = {"beta_1", "1 - beta_1",
                                                    "beta_2", "1 - beta_2"};
   static constexpr std::array<Text, 1> kSlots = {"momentum"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[6], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[6], float g, float& w, float* s) {
     const auto& [lr, decay, beta_1, rest_1, beta_2, rest_2] = h;
-    const C x = s[0] * beta_1 + g * rest_1;
-    const C sign = static_cast<C>(x > C{0}) - static_cast<C>(x < C{0});
+    const float x = s[0] * beta_1 + g * rest_1;
+    const float sign =
+        static_cast<float>(x > 0.0f) - static_cast<float>(x < 0.0f);
     w -= lr * (x == x ? sign : x);  // NaN stays NaN
     s[0] = s[0] * beta_2 + g * rest_2;
   }
@@ -241,19 +229,18 @@ struct Lion {
 // kSqrt: learning_rate_power is -0.5.
 template <bool kSqrt>
 struct FtrlPower {
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[7], C g, C& w, C* s) {
+  LODESTAR_RULE Update(const float (&h)[7], float g, float& w, float* s) {
     const auto& [lr, decay, power, l1, own_l2, shrinkage, beta] = h;
-    const C l2 = own_l2 + beta / (C{2} * lr);
-    const C grown = s[0] + g * g;
-    const C root = kSqrt ? std::sqrt(grown) : std::pow(grown, -power);
-    const C before = kSqrt ? std::sqrt(s[0]) : std::pow(s[0], -power);
-    const C sigma = (root - before) / lr;
-    const C z = s[1] + (g + C{2} * shrinkage * w - sigma * w);
+    const float l2 = own_l2 + beta / (2.0f * lr);
+    const float grown = s[0] + g * g;
+    const float root = kSqrt ? std::sqrt(grown) : std::pow(grown, -power);
+    const float before = kSqrt ? std::sqrt(s[0]) : std::pow(s[0], -power);
+    const float sigma = (root - before) / lr;
+    const float z = s[1] + (g + 2.0f * shrinkage * w - sigma * w);
     s[1] = z;
-    const C quadratic = root / lr + C{2} * l2;
-    const C above = z < -l1 ? -l1 : z;
-    const C clipped = l1 < above ? l1 : above;
+    const float quadratic = root / lr + 2.0f * l2;
+    const float above = z < -l1 ? -l1 : z;
+    const float clipped = l1 < above ? l1 : above;
     w = (clipped - z) / quadratic;
     s[0] = grown;
   }
@@ -264,9 +251,8 @@ struct Ftrl {
   static constexpr std::array<Text, 5> kNumbers = {
       "learning_rate_power", "l1", "l2", "l2_shrinkage", "beta"};
   static constexpr std::array<Text, 2> kSlots = {"accumulator", "linear"};
-  template <typename C>
-  LODESTAR_RULE Update(const C (&h)[7], C g, C& w, C* s) {
-    if (h[2] == C{-0.5}) {
+  LODESTAR_RULE Update(const float (&h)[7], float g, float& w, float* s) {
+    if (h[2] == -0.5f) {
       FtrlPower<true>::Update(h, g, w, s);
     } else {
       FtrlPower<false>::Update(h, g, w, s);

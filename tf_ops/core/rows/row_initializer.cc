@@ -78,7 +78,6 @@ RowInitializer OfSharedRows(const RowInitializer& initializer) {
 }
 
 template void RowInitializer::DrawColumns(int64_t, int, int, float*) const;
-template void RowInitializer::DrawColumns(int64_t, int, int, double*) const;
 template void RowInitializer::DrawColumns(int64_t, int, int, Float16*) const;
 template void RowInitializer::DrawColumns(int64_t, int, int, BFloat16*) const;
 

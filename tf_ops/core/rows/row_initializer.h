@@ -21,7 +21,7 @@ class RowInitializer {
                        int64_t salt, RowInitializer* out);
 
   // Values are drawn as float and then rounded, so a table starts with the same
-  // values in every type. T: float, double, Float16 or BFloat16.
+  // values in every type. T: float, Float16 or BFloat16.
   template <typename T>
   void Draw(int64_t id, int dim, T* row) const {
     DrawColumns(id, 0, dim, row);

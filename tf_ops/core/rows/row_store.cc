@@ -338,7 +338,7 @@ bool RowStore::ReleaseSegment() {
 }
 
 Status RowStore::ReserveSlots(const SlotShape& slots) {
-  const int64_t bytes = slots.Size(dim_) * SizeOf(ComputeType(type_));
+  const int64_t bytes = slots.Size(dim_) * static_cast<int64_t>(sizeof(float));
   const bool reserved = ForEachSegment([&](Segment* segment, int bits) {
     return AddSlots(segment, bits, bytes);
   });
@@ -352,7 +352,7 @@ Status RowStore::ReserveSlots(const SlotShape& slots) {
 
 void RowStore::AttachSlots(const SlotShape& slots, Span<const float> inits) {
   slots_ = slots;
-  slot_bytes_ = slots.Width(dim_) * SizeOf(ComputeType(type_));
+  slot_bytes_ = slots.Width(dim_) * static_cast<int64_t>(sizeof(float));
   reserved_bytes_ = slots.count * slot_bytes_;
   ForEachSegment([&](Segment* segment, int bits) {
     UseSpare(segment, bits, reserved_bytes_);
@@ -379,7 +379,7 @@ void RowStore::AttachSlots(const SlotShape& slots, Span<const float> inits) {
 }
 
 void RowStore::FillSlot(uint32_t row, int s, float init) {
-  FillComputed(type_, init, slot_width(), slot(row, s));
+  std::fill_n(static_cast<float*>(slot(row, s)), slot_width(), init);
 }
 
 int64_t RowStore::slot_bytes() const {

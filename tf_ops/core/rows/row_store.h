@@ -43,19 +43,18 @@ struct RowMeta {
 void CopyRowOut(const void* row, int64_t bytes, void* out);
 void CopyRowIn(const void* in, int64_t bytes, void* row);
 
-// Copies a row of T, converted to or from the type it is computed in. Requires
-// the row lock.
+// Copies a row of T, converted to or from float. Requires the row lock.
 template <typename T>
-inline void CopyComputedOut(const void* row, int dim, ComputeOf<T>* out) {
-  if constexpr (std::is_same_v<T, ComputeOf<T>>) {
+inline void CopyComputedOut(const void* row, int dim, float* out) {
+  if constexpr (std::is_same_v<T, float>) {
     CopyRowOut(row, dim * sizeof(T), out);
   } else {
     ToComputeRow(static_cast<const T*>(row), dim, out);
   }
 }
 template <typename T>
-inline void CopyComputedIn(const ComputeOf<T>* in, int dim, void* row) {
-  if constexpr (std::is_same_v<T, ComputeOf<T>>) {
+inline void CopyComputedIn(const float* in, int dim, void* row) {
+  if constexpr (std::is_same_v<T, float>) {
     CopyRowIn(in, dim * sizeof(T), row);
   } else {
     constexpr int kPart = 256;

@@ -86,7 +86,8 @@ void RowStore::WriteRecord(uint32_t row, const SnapshotRowFormat& format,
     if (s < format.stored) {
       std::memcpy(to, slot(row, s), layout.slot_bytes());
     } else {
-      FillComputed(type_, format.slot_inits[s], layout.slot_width(), to);
+      std::fill_n(reinterpret_cast<float*>(to), layout.slot_width(),
+                  format.slot_inits[s]);
     }
     std::memset(to + layout.slot_bytes(), 0,
                 layout.slot(s + 1) - layout.slot(s) - layout.slot_bytes());

@@ -1,13 +1,12 @@
 // Element types of rows, fixed when a table is created, and arrays of them.
 //
-// 16-bit values are computed in float and rounded when stored. Their optimizer
-// slots stay float: a moving average with 8 or 11 bits of mantissa would soon
-// stop changing.
+// All types are computed in float; 16-bit values are rounded when stored.
+// Optimizer slots are always float: a moving average with 8 or 11 bits of
+// mantissa would soon stop changing.
 
 #ifndef LODESTAR_TF_OPS_CORE_ROWS_ROW_TYPE_H_
 #define LODESTAR_TF_OPS_CORE_ROWS_ROW_TYPE_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -23,23 +22,22 @@ namespace lodestar {
 // Maximum embedding dimension.
 constexpr int kMaxDim = 65536;
 
-enum class RowType { kFloat32, kFloat64, kFloat16, kBFloat16 };
+enum class RowType { kFloat32, kFloat16, kBFloat16 };
 
 // sum[c] += factor * row[c] for `count` columns. With kFirst, the sums are
 // uninitialized and treated as zeros.
 template <bool kFirst, typename T>
-inline void AddScaled(const T* __restrict row, ComputeOf<T> factor,
-                      int64_t count, ComputeOf<T>* __restrict sum) {
-  using C = ComputeOf<T>;
+inline void AddScaled(const T* __restrict row, float factor, int64_t count,
+                      float* __restrict sum) {
   constexpr int64_t kBlock = 8;  // columns per iteration without a bounds check
   int64_t c = 0;
   for (; c + kBlock <= count; c += kBlock) {
     for (int64_t k = c; k < c + kBlock; ++k) {
-      sum[k] = (kFirst ? C{0} : sum[k]) + factor * ToCompute(row[k]);
+      sum[k] = (kFirst ? 0.0f : sum[k]) + factor * ToCompute(row[k]);
     }
   }
   for (; c < count; ++c) {
-    sum[c] = (kFirst ? C{0} : sum[c]) + factor * ToCompute(row[c]);
+    sum[c] = (kFirst ? 0.0f : sum[c]) + factor * ToCompute(row[c]);
   }
 }
 
@@ -60,8 +58,6 @@ LODESTAR_HOST_DEVICE inline bool IsShorter(const T* row, int64_t dim,
 template <typename Visit>
 inline auto VisitRowType(RowType type, const Visit& visit) {
   switch (type) {
-    case RowType::kFloat64:
-      return visit(double());
     case RowType::kFloat16:
       return visit(Float16());
     case RowType::kBFloat16:
@@ -74,15 +70,9 @@ inline auto VisitRowType(RowType type, const Visit& visit) {
 
 template <typename T>
 constexpr RowType RowTypeOf() {
-  return std::is_same_v<T, double>     ? RowType::kFloat64
-         : std::is_same_v<T, Float16>  ? RowType::kFloat16
+  return std::is_same_v<T, Float16>    ? RowType::kFloat16
          : std::is_same_v<T, BFloat16> ? RowType::kBFloat16
                                        : RowType::kFloat32;
-}
-
-// Returns kFloat64 or kFloat32.
-inline RowType ComputeType(RowType type) {
-  return type == RowType::kFloat64 ? type : RowType::kFloat32;
 }
 
 inline int64_t SizeOf(RowType type) {
@@ -91,30 +81,19 @@ inline int64_t SizeOf(RowType type) {
 }
 
 inline const char* NameOf(RowType type) {
-  return type == RowType::kFloat64    ? "float64"
-         : type == RowType::kFloat16  ? "float16"
+  return type == RowType::kFloat16    ? "float16"
          : type == RowType::kBFloat16 ? "bfloat16"
                                       : "float32";
 }
 
 template <typename T>
-inline void ToComputeRow(const T* row, int64_t size, ComputeOf<T>* out) {
+inline void ToComputeRow(const T* row, int64_t size, float* out) {
   for (int64_t c = 0; c < size; ++c) out[c] = ToCompute(row[c]);
 }
 
 template <typename T>
-inline void RoundRow(const ComputeOf<T>* row, int64_t size, T* out) {
+inline void RoundRow(const float* row, int64_t size, T* out) {
   for (int64_t c = 0; c < size; ++c) out[c] = RoundTo<T>(row[c]);
-}
-
-// Fills an array of the type that rows of `type` are computed in, such as a
-// slot.
-inline void FillComputed(RowType type, float value, int64_t size, void* out) {
-  if (ComputeType(type) == RowType::kFloat64) {
-    std::fill_n(static_cast<double*>(out), size, value);
-  } else {
-    std::fill_n(static_cast<float*>(out), size, value);
-  }
 }
 
 // A non-owning array of values of one type.

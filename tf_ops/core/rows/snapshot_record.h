@@ -36,11 +36,11 @@ class SnapshotRowLayout {
   SnapshotRowLayout(int dim, RowType type, const SlotShape& slots)
       : value_bytes_(dim * SizeOf(type)),
         slot_width_(slots.Width(dim)),
-        slot_bytes_(slot_width_ * SizeOf(ComputeType(type))),
+        slot_bytes_(slot_width_ * static_cast<int64_t>(sizeof(float))),
         slots_(slots.count) {}
 
-  // Sizes without padding. Values have the table's type, slots its
-  // ComputeType().
+  // Sizes without padding. Values have the table's type, slots are
+  // floats.
   int64_t value_bytes() const { return value_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   // Number of values of a slot.

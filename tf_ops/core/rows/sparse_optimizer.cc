@@ -10,20 +10,20 @@ namespace lodestar {
 namespace {
 
 // __restrict: the arrays of one row never overlap.
-template <typename Rule, int kSlots, int kNumbers, typename C>
-LODESTAR_INLINE void UpdateColumns(const C (&h)[kNumbers],
-                                   const C* __restrict g, int dim,
-                                   C* __restrict w, C* const* slots) {
-  C* __restrict s0 = kSlots > 0 ? slots[0] : nullptr;
-  C* __restrict s1 = kSlots > 1 ? slots[1] : nullptr;
-  C* __restrict s2 = kSlots > 2 ? slots[2] : nullptr;
+template <typename Rule, int kSlots, int kNumbers>
+LODESTAR_INLINE void UpdateColumns(const float (&h)[kNumbers],
+                                   const float* __restrict g, int dim,
+                                   float* __restrict w, float* const* slots) {
+  float* __restrict s0 = kSlots > 0 ? slots[0] : nullptr;
+  float* __restrict s1 = kSlots > 1 ? slots[1] : nullptr;
+  float* __restrict s2 = kSlots > 2 ? slots[2] : nullptr;
   static_assert(kSlots <= 3);
   for (int c = 0; c < dim; ++c) {
-    C s[3] = {};
+    float s[3] = {};
     if constexpr (kSlots > 0) s[0] = s0[c];
     if constexpr (kSlots > 1) s[1] = s1[c];
     if constexpr (kSlots > 2) s[2] = s2[c];
-    C value = w[c];
+    float value = w[c];
     Rule::Update(h, g[c], value, s);
     w[c] = value;
     if constexpr (kSlots > 0) s0[c] = s[0];
@@ -32,22 +32,21 @@ LODESTAR_INLINE void UpdateColumns(const C (&h)[kNumbers],
   }
 }
 
-template <typename C>
-LODESTAR_INLINE void Decay(const C* h, int dim, C* w) {
-  if (h[1] == C{0}) return;
+LODESTAR_INLINE void Decay(const float* h, int dim, float* w) {
+  if (h[1] == 0.0f) return;
   for (int c = 0; c < dim; ++c) w[c] -= w[c] * h[1] * h[0];
 }
 
-template <typename Rule, typename C>
-LODESTAR_INLINE void DecayAndUpdate(const float* numbers, const C* g, int dim,
-                                    C* w, C* const* slots) {
+template <typename Rule>
+LODESTAR_INLINE void DecayAndUpdate(const float* numbers, const float* g,
+                                    int dim, float* w, float* const* slots) {
   constexpr int kSlots = kRuleSlots<Rule>;
-  C h[kHyperparameters<Rule>];
+  float h[kHyperparameters<Rule>];
   std::copy_n(numbers, kHyperparameters<Rule>, h);
   Decay(h, dim, w);
   if constexpr (std::is_same_v<Rule, Ftrl>) {
     // Tests the power outside of the loop.
-    if (h[2] == C{-0.5}) {
+    if (h[2] == -0.5f) {
       UpdateColumns<FtrlPower<true>, kSlots>(h, g, dim, w, slots);
     } else {
       UpdateColumns<FtrlPower<false>, kSlots>(h, g, dim, w, slots);
@@ -57,44 +56,46 @@ LODESTAR_INLINE void DecayAndUpdate(const float* numbers, const C* g, int dim,
   }
 }
 
-template <typename Rule, typename C>
-LODESTAR_INLINE void DecayAndApply(const float* numbers, C rate,
-                                   const C* __restrict g, int dim,
-                                   C* __restrict w) {
-  C h[2];
+template <typename Rule>
+LODESTAR_INLINE void DecayAndApply(const float* numbers, float rate,
+                                   const float* __restrict g, int dim,
+                                   float* __restrict w) {
+  float h[2];
   std::copy_n(numbers, 2, h);
   Decay(h, dim, w);
   for (int c = 0; c < dim; ++c) Rule::UpdateColumn(rate, g[c], w[c]);
 }
 
 // Scalar, so it needs no other instruction set.
-template <typename Rule, typename C>
-C Rate(const float* numbers, C mean_square, C* slots) {
-  C h[kHyperparameters<Rule>];
+template <typename Rule>
+float Rate(const float* numbers, float mean_square, float* slots) {
+  float h[kHyperparameters<Rule>];
   std::copy_n(numbers, kHyperparameters<Rule>, h);
   return Rule::UpdateSlots(h, mean_square, slots);
 }
 
 // One function per instruction set, with the rules inlined.
-template <typename Rule, typename C>
-void Baseline(const float* h, const C* g, int dim, C* w, C* const* slots) {
+template <typename Rule>
+void Baseline(const float* h, const float* g, int dim, float* w,
+              float* const* slots) {
   DecayAndUpdate<Rule>(h, g, dim, w, slots);
 }
 
-template <typename Rule, typename C>
-LODESTAR_TARGET_AVX2 void Avx2(const float* h, const C* g, int dim, C* w,
-                               C* const* slots) {
+template <typename Rule>
+LODESTAR_TARGET_AVX2 void Avx2(const float* h, const float* g, int dim,
+                               float* w, float* const* slots) {
   DecayAndUpdate<Rule>(h, g, dim, w, slots);
 }
 
-template <typename Rule, typename C>
-void BaselineColumns(const float* h, C rate, const C* g, int dim, C* w) {
+template <typename Rule>
+void BaselineColumns(const float* h, float rate, const float* g, int dim,
+                     float* w) {
   DecayAndApply<Rule>(h, rate, g, dim, w);
 }
 
-template <typename Rule, typename C>
-LODESTAR_TARGET_AVX2 void Avx2Columns(const float* h, C rate, const C* g,
-                                      int dim, C* w) {
+template <typename Rule>
+LODESTAR_TARGET_AVX2 void Avx2Columns(const float* h, float rate,
+                                      const float* g, int dim, float* w) {
   DecayAndApply<Rule>(h, rate, g, dim, w);
 }
 
@@ -108,15 +109,15 @@ struct SparseOptimizer::Definition {
   Updates updates[kIsas];
 };
 
-template <typename Rule, typename C>
-SparseOptimizer::UpdatesOf<C> SparseOptimizer::UpdatesFor(Isa isa) {
+template <typename Rule>
+SparseOptimizer::Updates SparseOptimizer::UpdatesFor(Isa isa) {
   const bool avx2 = isa == Isa::kAvx2;
-  UpdatesOf<C> updates;
+  Updates updates;
   if constexpr (kIsRowWise<Rule>) {
-    updates.rate = Rate<Rule, C>;
-    updates.columns = avx2 ? Avx2Columns<Rule, C> : BaselineColumns<Rule, C>;
+    updates.rate = Rate<Rule>;
+    updates.columns = avx2 ? Avx2Columns<Rule> : BaselineColumns<Rule>;
   } else {
-    updates.row = avx2 ? Avx2<Rule, C> : Baseline<Rule, C>;
+    updates.row = avx2 ? Avx2<Rule> : Baseline<Rule>;
   }
   return updates;
 }
@@ -132,8 +133,7 @@ const std::vector<SparseOptimizer::Definition>& SparseOptimizer::Definitions() {
                                kIsRowWise<Rule>,
                                {}};
       for (const Isa isa : {Isa::kBaseline, Isa::kAvx2}) {
-        definition.updates[static_cast<int>(isa)] = {
-            UpdatesFor<Rule, float>(isa), UpdatesFor<Rule, double>(isa)};
+        definition.updates[static_cast<int>(isa)] = UpdatesFor<Rule>(isa);
       }
       definition.hyperparameters.insert(definition.hyperparameters.end(),
                                         Rule::kNumbers.begin(),
@@ -190,30 +190,16 @@ bool SparseOptimizer::IsRowWise(const std::string& name) {
 
 void SparseOptimizer::Update(const float* gradient, int dim, float* value,
                              float* const* slots) const {
-  updates_.of_float.row(h_.data(), gradient, dim, value, slots);
-}
-
-void SparseOptimizer::Update(const double* gradient, int dim, double* value,
-                             double* const* slots) const {
-  updates_.of_double.row(h_.data(), gradient, dim, value, slots);
+  updates_.row(h_.data(), gradient, dim, value, slots);
 }
 
 float SparseOptimizer::UpdateSlots(float mean_square, float* slots) const {
-  return updates_.of_float.rate(h_.data(), mean_square, slots);
-}
-
-double SparseOptimizer::UpdateSlots(double mean_square, double* slots) const {
-  return updates_.of_double.rate(h_.data(), mean_square, slots);
+  return updates_.rate(h_.data(), mean_square, slots);
 }
 
 void SparseOptimizer::UpdateColumns(float rate, const float* gradient, int dim,
                                     float* value) const {
-  updates_.of_float.columns(h_.data(), rate, gradient, dim, value);
-}
-
-void SparseOptimizer::UpdateColumns(double rate, const double* gradient,
-                                    int dim, double* value) const {
-  updates_.of_double.columns(h_.data(), rate, gradient, dim, value);
+  updates_.columns(h_.data(), rate, gradient, dim, value);
 }
 
 }  // namespace lodestar

@@ -36,48 +36,35 @@ class SparseOptimizer {
   // Requires: Create succeeded and not row_wise().
   void Update(const float* gradient, int dim, float* value,
               float* const* slots) const;
-  void Update(const double* gradient, int dim, double* value,
-              double* const* slots) const;
 
   // An update of a row in two parts. `slots`: one value per slot;
   // `mean_square`: of the row's gradient. Returns the rate of UpdateColumns,
   // which may be called for parts of the row. Requires: Create succeeded and
   // row_wise().
   float UpdateSlots(float mean_square, float* slots) const;
-  double UpdateSlots(double mean_square, double* slots) const;
   void UpdateColumns(float rate, const float* gradient, int dim,
                      float* value) const;
-  void UpdateColumns(double rate, const double* gradient, int dim,
-                     double* value) const;
 
   int num_slots() const { return static_cast<int>(slots_.count); }
   bool row_wise() const { return slots_.row_wise; }
   const SlotShape& slots() const { return slots_; }
 
  private:
-  template <typename C>
-  using UpdateRow = void (*)(const float* h, const C* gradient, int dim,
-                             C* value, C* const* slots);
-  template <typename C>
-  using UpdateRate = C (*)(const float* h, C mean_square, C* slots);
-  template <typename C>
-  using ApplyRate = void (*)(const float* h, C rate, const C* gradient, int dim,
-                             C* value);
-  template <typename C>
-  struct UpdatesOf {
-    UpdateRow<C> row = nullptr;
-    UpdateRate<C> rate = nullptr;
-    ApplyRate<C> columns = nullptr;
-  };
+  using UpdateRow = void (*)(const float* h, const float* gradient, int dim,
+                             float* value, float* const* slots);
+  using UpdateRate = float (*)(const float* h, float mean_square, float* slots);
+  using ApplyRate = void (*)(const float* h, float rate, const float* gradient,
+                             int dim, float* value);
   struct Updates {
-    UpdatesOf<float> of_float;
-    UpdatesOf<double> of_double;
+    UpdateRow row = nullptr;
+    UpdateRate rate = nullptr;
+    ApplyRate columns = nullptr;
   };
   struct Definition;
   static const std::vector<Definition>& Definitions();
   static const Definition* Find(const std::string& name);
-  template <typename Rule, typename C>
-  static UpdatesOf<C> UpdatesFor(Isa isa);
+  template <typename Rule>
+  static Updates UpdatesFor(Isa isa);
 
   Updates updates_;
   SlotShape slots_;

@@ -13,13 +13,12 @@ namespace lodestar {
 // sums i and i + 8 are added, i and i + 4, i and i + 2, and the last two.
 constexpr int kSquareSums = 16;
 
-template <typename C>
 class SquareSums {
  public:
   // Adds the next columns of the row. Requires: the columns added before are a
   // multiple of kSquareSums.
-  void Add(const C* x, int count) {
-    C sums[kSquareSums];
+  void Add(const float* x, int count) {
+    float sums[kSquareSums];
     std::copy_n(sums_, kSquareSums, sums);
     int c = 0;
     for (; c + kSquareSums <= count; c += kSquareSums) {
@@ -29,8 +28,8 @@ class SquareSums {
     std::copy_n(sums, kSquareSums, sums_);
   }
 
-  C Total() const {
-    C sums[kSquareSums];
+  float Total() const {
+    float sums[kSquareSums];
     std::copy_n(sums_, kSquareSums, sums);
     for (int half = kSquareSums / 2; half > 0; half /= 2) {
       for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
@@ -39,7 +38,7 @@ class SquareSums {
   }
 
  private:
-  C sums_[kSquareSums] = {};
+  float sums_[kSquareSums] = {};
 };
 
 }  // namespace lodestar

@@ -82,7 +82,7 @@ LODESTAR_HOST_DEVICE inline float RoundStochastically(float x, uint32_t row,
 // Rounds columns [first, first + count) of the row of `id`, if T has 16 bits.
 template <typename T>
 inline void RoundColumns(const StochasticRounding& rounding, int64_t id,
-                         int first, int count, ComputeOf<T>* columns) {
+                         int first, int count, float* columns) {
   if constexpr (kIsHalf<T>) {
     if (!rounding.enabled) return;
     const uint32_t row = rounding.WordOf(id);

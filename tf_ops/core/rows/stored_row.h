@@ -23,8 +23,8 @@ namespace lodestar {
 // multiple of 4 bytes, and then the float32 scale of the row, its largest
 // absolute value / 127, or 2^-126 if that is smaller. Errors are at most
 // scale / 2, plus float32 rounding. A row with a number that is not finite, or
-// too large for a float32, becomes NaN. A row without a number of at least
-// 2^-126 becomes zeros.
+// at the end of float32's range, becomes NaN. A row without a number of at
+// least 2^-126 becomes zeros.
 class StoredRow {
  public:
   StoredRow(int dim, RowType type, RowStorage storage)
@@ -99,7 +99,7 @@ class StoredRow {
     for (int first = 0; first < dim_; first += kPart) {
       const int count = std::min(kPart, dim_ - first);
       for (int i = 0; i < count; ++i) {
-        part[i] = RoundTo<S>(static_cast<float>(ToCompute(row[first + i])));
+        part[i] = RoundTo<S>(ToCompute(row[first + i]));
       }
       write(part, count * int64_t{sizeof(S)}, first * int64_t{sizeof(S)});
     }
@@ -150,16 +150,13 @@ class StoredRow {
 
   template <typename S, typename T>
   void DecodeFloats(const S* __restrict stored, T* __restrict row) const {
-    ForEachColumn([=](int c) {
-      row[c] = RoundTo<T>(static_cast<ComputeOf<T>>(ToCompute(stored[c])));
-    });
+    ForEachColumn([=](int c) { row[c] = RoundTo<T>(ToCompute(stored[c])); });
   }
   template <typename T>
   void DecodeBytes(const int8_t* __restrict stored, float scale,
                    T* __restrict row) const {
     ForEachColumn([=](int c) {
-      const float x = static_cast<float>(stored[c]) * scale;
-      row[c] = RoundTo<T>(static_cast<ComputeOf<T>>(x));
+      row[c] = RoundTo<T>(static_cast<float>(stored[c]) * scale);
     });
   }
   // Blocks of known size are compiled to vector instructions.

@@ -46,8 +46,8 @@ constexpr Text kMark = {
     [](std::string_view text) { return text.size() == 32 && IsHex(text); },
     "32 hex digits"};
 constexpr Text kDtype = {[](std::string_view text) {
-                           return text == "float32" || text == "float64" ||
-                                  text == "float16" || text == "bfloat16";
+                           return text == "float32" || text == "float16" ||
+                                  text == "bfloat16";
                          },
                          "a dtype of rows"};
 constexpr Text kKind = {

@@ -34,9 +34,9 @@ class RecordWriter {
         initial_(table.record_bytes() - table.layout().slot(0)) {
     const SnapshotRowLayout layout = table.layout();
     for (int64_t s = 0; s < layout.slots(); ++s) {
-      FillComputed(table.type, table.optimizer.slot_inits[s],
-                   layout.slot_width(),
-                   initial_.data() + layout.slot(s) - layout.slot(0));
+      void* const slot = initial_.data() + layout.slot(s) - layout.slot(0);
+      std::fill_n(static_cast<float*>(slot), layout.slot_width(),
+                  table.optimizer.slot_inits[s]);
     }
   }
 

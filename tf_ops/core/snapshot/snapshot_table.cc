@@ -179,9 +179,8 @@ Status DecodeTable(const SnapshotFileReader& file,
                    const SnapshotFileReader::Block& block,
                    SnapshotTable* out) try {
   static_assert(static_cast<int>(RowType::kFloat32) == 0 &&
-                static_cast<int>(RowType::kFloat64) == 1 &&
-                static_cast<int>(RowType::kFloat16) == 2 &&
-                static_cast<int>(RowType::kBFloat16) == 3);
+                static_cast<int>(RowType::kFloat16) == 1 &&
+                static_cast<int>(RowType::kBFloat16) == 2);
   Parser parser(file, block);
   TableFields numbers;
   LODESTAR_RETURN_IF_ERROR(
@@ -200,7 +199,7 @@ Status DecodeTable(const SnapshotFileReader& file,
   } limits[] = {
       {offsetof(TableFields, dim), "dim is ", numbers.dim, 1, kMaxDim,
        StrCat("1 to ", kMaxDim)},
-      {offsetof(TableFields, type), "type is ", numbers.type, 0, 3, "0 to 3"},
+      {offsetof(TableFields, type), "type is ", numbers.type, 0, 2, "0 to 2"},
       {offsetof(TableFields, flags), "flags are ", numbers.flags, 0,
        kWhole | kOwnStep, "0 to 3"},
       {offsetof(TableFields, slots), "number of slots is ", numbers.slots, 0,

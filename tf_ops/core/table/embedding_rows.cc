@@ -67,7 +67,7 @@ Status CheckRowsView(const EmbeddingRowsView& rows, int64_t dim, RowType type) {
   LODESTAR_RETURN_IF_ERROR(CheckSize("slots", rows.slots.size(),
                                      optimizer.slots().Size(dim) * count));
   if (!rows.slots.empty()) {
-    LODESTAR_RETURN_IF_ERROR(CheckType("slots", rows.slots, ComputeType(type)));
+    LODESTAR_RETURN_IF_ERROR(CheckType("slots", rows.slots, RowType::kFloat32));
   }
   LODESTAR_RETURN_IF_ERROR(
       CheckSize("frequencies", rows.frequencies.size(), count));
@@ -141,7 +141,7 @@ Status CheckSharedRows(const EmbeddingRowsView& rows, int64_t count,
       CheckNumbers("shared_rows", rows.shared_values, count * dim, type));
   return CheckNumbers("shared_slots", rows.shared_slots,
                       rows.optimizer.slots().Size(dim) * count,
-                      ComputeType(type));
+                      RowType::kFloat32);
 }
 
 Status MoreThanMaxRows(int64_t rows, int64_t max_rows) {

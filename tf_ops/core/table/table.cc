@@ -110,7 +110,7 @@ Status NonfiniteSharedRow(int64_t row) {
 }
 
 Status CheckAccumulates(RowType type) {
-  if (type == ComputeType(type)) return Status();
+  if (type == RowType::kFloat32) return Status();
   return InvalidArgument("rows of ", NameOf(type),
                          " do not support gradient accumulation.");
 }

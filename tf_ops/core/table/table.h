@@ -146,7 +146,7 @@ struct TableUpdate {
   Span<const int64_t> ids;  // [N]
   // The plan of the lookup that found the ids. Not null: the ids are unique.
   const LookupPlan* plan = nullptr;
-  const void* gradients = nullptr;  // [N, D], of ComputeType(type())
+  const void* gradients = nullptr;  // [N, D] floats
   Nonfinite nonfinite = Nonfinite::kRaise;
   std::string optimizer;  // name of the rule
   Span<const float> hyperparameters;
@@ -156,7 +156,7 @@ struct TableUpdate {
 };
 
 // K rows on their way through an update computed outside of the table. All
-// arrays have the type that rows are computed in.
+// values are floats.
 struct RowsForUpdate {
   int64_t* ids = nullptr;
   bool* shared = nullptr;       // the id is the number of a shared row
@@ -184,11 +184,10 @@ Status CheckAccumulates(RowType type);
 Status SumOutOfRange(int64_t id);
 // If all `times` x `count` terms are within this limit, their sum is within a
 // quarter of the range, so it is finite without being computed.
-template <typename C>
-C LimitOfTerms(int64_t count, int64_t times = 1) {
-  return std::numeric_limits<C>::max() / 4 /
-         static_cast<C>(std::max<int64_t>(count, 1)) /
-         static_cast<C>(std::max<int64_t>(times, 1));
+inline float LimitOfTerms(int64_t count, int64_t times = 1) {
+  return std::numeric_limits<float>::max() / 4 /
+         static_cast<float>(std::max<int64_t>(count, 1)) /
+         static_cast<float>(std::max<int64_t>(times, 1));
 }
 // Returns InvalidArgument if no shared row of `count` has number `id`, the i-th
 // id of a call.

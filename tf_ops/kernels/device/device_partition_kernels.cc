@@ -60,8 +60,7 @@ class EmbeddingPartitionRowsOnGpuOp : public Kernel {
 
 // Gradients of tables. Others, such as counts, are in host memory.
 LODESTAR_REGISTER_ON_GPU(EmbeddingPartitionRows, EmbeddingPartitionRowsOnGpuOp,
-                         .TypeConstraint("T", {tensorflow::DT_FLOAT,
-                                               tensorflow::DT_DOUBLE}));
+                         .TypeConstraint<float>("T"));
 
 }  // namespace
 }  // namespace lodestar

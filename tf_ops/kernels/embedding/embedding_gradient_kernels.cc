@@ -99,8 +99,7 @@ absl::Status RunEmbeddingGradient(OpKernelContext* ctx) {
   VisitRowType(sums.type(), [&](auto zero) {
     using T = decltype(zero);
     SumByPosition(reinterpret_cast<const T*>(RowData(gradient)), positions,
-                  num_unique, dim, reinterpret_cast<ComputeOf<T>*>(sums.data()),
-                  on.parallel());
+                  num_unique, dim, sums.data(), on.parallel());
   });
   return sums.Round(on);
 }

@@ -119,8 +119,6 @@ absl::Status CheckDifferent(const std::vector<std::shared_ptr<T>>& tables) {
 // Requires: `dtype` is a valid row type.
 inline RowType RowTypeOf(DataType dtype) {
   switch (dtype) {
-    case tensorflow::DT_DOUBLE:
-      return RowType::kFloat64;
     case tensorflow::DT_HALF:
       return RowType::kFloat16;
     case tensorflow::DT_BFLOAT16:
@@ -132,8 +130,6 @@ inline RowType RowTypeOf(DataType dtype) {
 
 inline DataType DataTypeOf(RowType type) {
   switch (type) {
-    case RowType::kFloat64:
-      return tensorflow::DT_DOUBLE;
     case RowType::kFloat16:
       return tensorflow::DT_HALF;
     case RowType::kBFloat16:

@@ -27,29 +27,6 @@ inline absl::Status OutputNumbers(OpKernelContext* ctx, int output,
   return absl::OkStatus();
 }
 
-// Attributes dtype and slot_dtype of an op that outputs rows.
-class RowDtypes {
- public:
-  absl::Status Init(OpKernelConstruction* ctx) {
-    LODESTAR_TRY(ctx->GetAttr("dtype", &dtype_));
-    return ctx->GetAttr("slot_dtype", &slot_dtype_);
-  }
-
-  absl::Status Check(const Table& table) const {
-    LODESTAR_TRY(CheckDtype(dtype_, "dtype", table.type()));
-    const RowType slots = ComputeType(table.type());
-    if (slot_dtype_ == DataTypeOf(slots)) return absl::OkStatus();
-    return InvalidArgumentError(
-        "`slot_dtype` is ", NameOf(RowTypeOf(slot_dtype_)),
-        ", but the optimizer slots of ", NameOf(table.type()), " rows are ",
-        NameOf(slots), ".");
-  }
-
- private:
-  DataType dtype_;
-  DataType slot_dtype_;
-};
-
 // Outputs EmbeddingExport's tensors for rows of dimension `dim`.
 inline absl::Status OutputRows(OpKernelContext* ctx, const EmbeddingRows& rows,
                                int64_t dim, bool with_rows) {

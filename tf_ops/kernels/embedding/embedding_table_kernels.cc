@@ -123,11 +123,11 @@ class StatsOp : public TableKernel {
 class InspectOp : public TableKernel {
  public:
   explicit InspectOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
-    OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype_));
   }
   absl::Status RunOn(const TableCall& call) override {
     OpKernelContext* const ctx = call.ctx;
-    LODESTAR_TRY(dtypes_.Check(*call.table));
+    LODESTAR_TRY(CheckDtype(dtype_, "dtype", call.table->type()));
     LODESTAR_TRY(CheckRank(ctx->input(1), "ids", 1));
     const Span<const int64_t> ids = FlatSpan<int64_t>(ctx->input(1));
     InspectedIds found;
@@ -145,7 +145,7 @@ class InspectOp : public TableKernel {
   }
 
  private:
-  RowDtypes dtypes_;
+  DataType dtype_ = tensorflow::DT_FLOAT;
 };
 
 class EvictOp : public TableKernel {
@@ -205,10 +205,10 @@ class ExportOp : public TableKernel {
   explicit ExportOp(OpKernelConstruction* ctx) : TableKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &with_slots_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("with_rows", &with_rows_));
-    OP_REQUIRES_OK(ctx, dtypes_.Init(ctx));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("dtype", &dtype_));
   }
   absl::Status RunOn(const TableCall& call) override {
-    LODESTAR_TRY(dtypes_.Check(*call.table));
+    LODESTAR_TRY(CheckDtype(dtype_, "dtype", call.table->type()));
     EmbeddingRows rows;
     LODESTAR_TRY(with_rows_ ? call.table->Export(with_slots_, &rows, call.on)
                             : call.table->ExportIds(&rows, call.on));
@@ -218,7 +218,7 @@ class ExportOp : public TableKernel {
  private:
   bool with_slots_ = true;
   bool with_rows_ = true;
-  RowDtypes dtypes_;
+  DataType dtype_ = tensorflow::DT_FLOAT;
 };
 
 class ImportOp : public TableKernel {

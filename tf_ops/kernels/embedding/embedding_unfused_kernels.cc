@@ -96,7 +96,6 @@ class EmbeddingAssignIfUnchangedOp : public TableKernel {
     const TensorShape slots_shape({num_slots, count, call.table->dim()});
     LODESTAR_TRY(CheckShape(ctx->input(4), "rows", rows_shape));
     LODESTAR_TRY(CheckShape(ctx->input(5), "slots", slots_shape));
-    LODESTAR_TRY(CheckUpdateDtype(ctx->input(4), "rows", *call.table));
     Tensor* changed = nullptr;
     LODESTAR_TRY(ctx->allocate_output(0, {count}, &changed));
     UpdatedRows rows;

@@ -128,18 +128,20 @@ class KernelGpu {
 #endif
 };
 
-// An output of sums, accumulated in the compute type of its dtype.
+// An output of sums, accumulated as float.
 class SumTensor {
  public:
   absl::Status Init(OpKernelContext* ctx, Tensor* output) {
     output_ = output;
-    rounds_ = ComputeType(type()) != type();
+    rounds_ = type() != RowType::kFloat32;
     if (!rounds_) return absl::OkStatus();
     return ctx->allocate_temp(tensorflow::DT_FLOAT, output->shape(), &sums_);
   }
 
   RowType type() const { return RowTypeOf(output_->dtype()); }
-  char* data() { return RowData(rounds_ ? &sums_ : output_); }
+  float* data() {
+    return reinterpret_cast<float*>(RowData(rounds_ ? &sums_ : output_));
+  }
 
   // Call after the sums are computed.
   absl::Status Round(const Execution& on) {

@@ -15,18 +15,7 @@
 
 namespace lodestar {
 
-// Returns InvalidArgument unless `tensor`, of input `name`, has the dtype in
-// which the table's rows are updated.
-inline absl::Status CheckUpdateDtype(const Tensor& tensor, const char* name,
-                                     const Table& table) {
-  const RowType type = ComputeType(table.type());
-  if (tensor.dtype() == DataTypeOf(type)) return absl::OkStatus();
-  return InvalidArgumentError(
-      "`", name, "` is ", NameOf(RowTypeOf(tensor.dtype())), ", but rows of ",
-      NameOf(table.type()), " are updated as ", NameOf(type), ".");
-}
-
-// Reads `ids` ([N]) and `gradients` ([N, D], in the update dtype).
+// Reads `ids` ([N]) and `gradients` ([N, D]).
 inline absl::Status ReadGradients(const Tensor& ids, const Tensor& gradients,
                                   Table* table, TableUpdate* update) {
   LODESTAR_TRY(CheckRank(ids, "ids", 1));
@@ -37,7 +26,6 @@ inline absl::Status ReadGradients(const Tensor& ids, const Tensor& gradients,
                                 ids.NumElements(), ",", table->dim(), "], got ",
                                 gradients.shape().DebugString(), ".");
   }
-  LODESTAR_TRY(CheckUpdateDtype(gradients, "gradients", *table));
   update->table = table;
   update->ids = FlatSpan<int64_t>(ids);
   update->plan = PlanOf(ids);

@@ -168,7 +168,7 @@ class RecordDataset : public SourceDataset {
           prefix(), kShuffleState, static_cast<int64_t>(shuffler_.state())));
       return writer->WriteScalar(
           prefix(), kWindow,
-          tstring(EncodeSamples(specs, shuffler_.Window(specs))));
+          tstring(EncodeSamples(specs, shuffler_.CopyRowsLeft(specs))));
     }
 
     absl::Status RestoreWindow(IteratorStateReader* reader)

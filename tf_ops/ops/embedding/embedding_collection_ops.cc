@@ -168,7 +168,7 @@ absl::Status PartitionBagsShape(InferenceContext* c) {
 
 }  // namespace
 
-#define LIST_OF_DTYPES "list({float, double, half, bfloat16})"
+#define LIST_OF_DTYPES "list({float, half, bfloat16})"
 
 // The inputs and attributes of a batch of features.
 #define BATCH_INPUTS \

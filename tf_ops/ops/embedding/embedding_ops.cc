@@ -188,20 +188,14 @@ INVALID_ARGUMENT if a position is not in [-1, U).
 absl::Status ApplyAllShape(InferenceContext* c) {
   int num_tables = 0;
   TF_RETURN_IF_ERROR(c->GetAttr("num_tables", &num_tables));
-  std::vector<tensorflow::DataType> dtypes;
-  TF_RETURN_IF_ERROR(c->GetAttr("slot_dtypes", &dtypes));
-  if (static_cast<int>(dtypes.size()) != num_tables) {
-    return absl::InvalidArgumentError(
-        "`slot_dtypes` must have one item per variable.");
-  }
   std::vector<int> ranks;
   for (int rank : {0, 1, 2, 1, 0}) ranks.insert(ranks.end(), num_tables, rank);
   return CheckRanks(c, ranks);
 }
 
 LODESTAR_OP("EmbeddingCheckApply")
-    .Inputs("handle: resource", "ids: int64", "gradients: slot_dtype")
-    .Attrs(kSlotDtype, "optimizer: string", "slot_names: list(string) = []",
+    .Inputs("handle: resource", "ids: int64", "gradients: float")
+    .Attrs("optimizer: string", "slot_names: list(string) = []",
            "additions: int >= 0 = 0")
     .Stateful(ScalarOutputs({0, 1, 2}))
     .Doc(R"doc(
@@ -210,11 +204,10 @@ Performs the checks of an update with nonfinite = 'raise', and writes nothing.
 Runs for every variable of a step before any of them is updated.
 
 ids: [N].
-gradients: [N, D], double for rows of double, else float.
+gradients: [N, D].
 optimizer: As for EmbeddingApply or EmbeddingGatherForUpdate.
 slot_names: As for EmbeddingGatherForUpdate.
-additions: If positive, the rows, of float or double, are sums to which this
-  many such updates are added before they are reset to zero. If 0, the gradients
+additions: If positive, the rows, of float, are sums to which this many such updates are added before they are reset to zero. If 0, the gradients
   are applied directly.
 INVALID_ARGUMENT if a gradient, summed over equal ids and over ids with the same
 shared row, contains NaN or infinity, or if rows of sums would exceed half of
@@ -223,10 +216,10 @@ FAILED_PRECONDITION if the rows have another optimizer's slots.
 )doc");
 
 LODESTAR_OP("EmbeddingApply")
-    .Inputs("handle: resource", "ids: int64", "gradients: slot_dtype",
+    .Inputs("handle: resource", "ids: int64", "gradients: float",
             "hyperparameters: float", "next_step: int64")
-    .Attrs(kSlotDtype, "optimizer: " LODESTAR_OPTIMIZERS,
-           "slot_inits: list(float) >= 0", "create_missing: bool = false",
+    .Attrs("optimizer: " LODESTAR_OPTIMIZERS, "slot_inits: list(float) >= 0",
+           "create_missing: bool = false",
            "nonfinite: {'raise', 'skip', 'pass'} = 'raise'",
            "inside_step: bool = false")
     .Stateful(ScalarOutputs({0, 1, 2, 1, 0}))
@@ -234,7 +227,7 @@ LODESTAR_OP("EmbeddingApply")
 Updates rows and their optimizer slots by their gradients.
 
 ids: [N]; the gradients of equal ids are summed, in batch order.
-gradients: [N, D], double for rows of double, else float.
+gradients: [N, D].
 hyperparameters: Learning rate, weight decay, and the optimizer's own, in the
   order of tf_ops/core/rows/optimizer_rules.h.
 next_step: The variable's step after this op, if it is greater than the step
@@ -254,10 +247,10 @@ RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 
 LODESTAR_OP("EmbeddingApplyAll")
     .Inputs("handles: num_tables * resource", "ids: num_tables * int64",
-            "gradients: slot_dtypes", "hyperparameters: num_tables * float",
+            "gradients: num_tables * float",
+            "hyperparameters: num_tables * float",
             "next_steps: num_tables * int64")
-    .Attrs("num_tables: int >= 1", "slot_dtypes: list({float, double}) >= 1",
-           "optimizers: list(" LODESTAR_OPTIMIZERS ")",
+    .Attrs("num_tables: int >= 1", "optimizers: list(" LODESTAR_OPTIMIZERS ")",
            "slot_inits: list(float) >= 0", "create_missing: list(bool)",
            "nonfinite: {'raise', 'skip', 'pass'} = 'raise'",
            "inside_step: bool = false")
@@ -275,11 +268,11 @@ with the name of the variable. After an error no variable has changed.
 )doc");
 
 LODESTAR_OP("EmbeddingStage")
-    .Inputs("handle: resource", "ids: int64", "gradients: slot_dtype",
+    .Inputs("handle: resource", "ids: int64", "gradients: float",
             "hyperparameters: float", "next_step: int64", "log: resource",
             "attempt: int64", "attempt_name: int64")
-    .Attrs(kSlotDtype, "optimizer: " LODESTAR_OPTIMIZERS,
-           "slot_inits: list(float) >= 0", "create_missing: bool = false",
+    .Attrs("optimizer: " LODESTAR_OPTIMIZERS, "slot_inits: list(float) >= 0",
+           "create_missing: bool = false",
            "nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
     .Stateful(ScalarOutputs({0, 1, 2, 1, 0, 0, 1, 0}))
     .Doc(R"doc(

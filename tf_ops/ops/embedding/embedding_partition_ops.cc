@@ -6,8 +6,7 @@ namespace lodestar {
 namespace {
 
 // The dtypes of values per id: rows, counts, and whether there is a row.
-constexpr char kRowAttr[] =
-    "T: {half, bfloat16, float, double, int32, int64, bool}";
+constexpr char kRowAttr[] = "T: {half, bfloat16, float, int32, int64, bool}";
 
 absl::Status PartitionShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckRanks(c, {1}));

@@ -178,10 +178,10 @@ reset: Whether to reset the events to 0.
 
 LODESTAR_OP("EmbeddingInspect")
     .Inputs("handle: resource", "ids: int64")
-    .Outputs("rows: dtype", "slots: slot_dtype", "slot_names: string",
+    .Outputs("rows: dtype", "slots: float", "slot_names: string",
              "frequencies: int64", "last_seen: int64", "shards: int64",
              "states: int64")
-    .Attrs(kRowDtype, kSlotDtype)
+    .Attrs(kRowDtype)
     .Stateful(Shapes("[], [n] -> [n, d], [s, n, w], [s], [n], [n], [n], [n]"))
     .Doc(R"doc(
 Returns the state of some ids, without changing it.
@@ -237,14 +237,12 @@ RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 
 LODESTAR_OP("EmbeddingExport")
     .Inputs("handle: resource")
-    .Outputs("ids: int64", "rows: dtype", "slots: slot_dtype",
-             "frequencies: int64", "last_seen: int64", "optimizer: string",
-             "slot_names: string", "slot_inits: float", "counters: int64",
-             "pending_ids: int64", "pending_sightings: int64",
-             "pending_last_seen: int64", "sketch: uint8", "shared_rows: dtype",
-             "shared_slots: slot_dtype")
-    .Attrs(kRowDtype, kSlotDtype, "optimizer_slots: bool = true",
-           "with_rows: bool = true")
+    .Outputs("ids: int64", "rows: dtype", "slots: float", "frequencies: int64",
+             "last_seen: int64", "optimizer: string", "slot_names: string",
+             "slot_inits: float", "counters: int64", "pending_ids: int64",
+             "pending_sightings: int64", "pending_last_seen: int64",
+             "sketch: uint8", "shared_rows: dtype", "shared_slots: float")
+    .Attrs(kRowDtype, "optimizer_slots: bool = true", "with_rows: bool = true")
     .Stateful(ExportShape)
     .Doc(R"doc(
 Returns the complete state of a variable; of its rows only the ids unless
@@ -270,13 +268,13 @@ shared_slots: [S, R, W].
 )doc");
 
 LODESTAR_OP("EmbeddingImport")
-    .Inputs("handle: resource", "ids: int64", "rows: dtype",
-            "slots: slot_dtype", "frequencies: int64", "last_seen: int64",
-            "optimizer: string", "slot_names: string", "slot_inits: float",
-            "counters: int64", "pending_ids: int64", "pending_sightings: int64",
+    .Inputs("handle: resource", "ids: int64", "rows: dtype", "slots: float",
+            "frequencies: int64", "last_seen: int64", "optimizer: string",
+            "slot_names: string", "slot_inits: float", "counters: int64",
+            "pending_ids: int64", "pending_sightings: int64",
             "pending_last_seen: int64", "sketch: uint8", "shared_rows: dtype",
-            "shared_slots: slot_dtype")
-    .Attrs(kRowDtype, kSlotDtype, "mode: {'replace', 'merge'} = 'replace'")
+            "shared_slots: float")
+    .Attrs(kRowDtype, "mode: {'replace', 'merge'} = 'replace'")
     .Stateful(ScalarOutputs({0}))
     .Doc(R"doc(
 Imports the outputs of EmbeddingExport, in any order of ids.

@@ -35,10 +35,10 @@ absl::Status GatherForUpdateShape(InferenceContext* c) {
 
 LODESTAR_OP("EmbeddingGatherForUpdate")
     .Inputs("handle: resource", "ids: int64", "shared: bool",
-            "gradients: slot_dtype")
-    .Outputs("row_ids: int64", "row_shared: bool", "row_gradients: slot_dtype",
-             "rows: slot_dtype", "slots: slot_dtype", "versions: int64")
-    .Attrs(kSlotDtype, "optimizer: string", "slot_names: list(string) = []",
+            "gradients: float")
+    .Outputs("row_ids: int64", "row_shared: bool", "row_gradients: float",
+             "rows: float", "slots: float", "versions: int64")
+    .Attrs("optimizer: string", "slot_names: list(string) = []",
            "slot_inits: list(float) = []",
            "nonfinite: {'raise', 'skip', 'pass'} = 'raise'")
     .Stateful(GatherForUpdateShape)
@@ -49,7 +49,7 @@ EmbeddingAssignIfUnchanged writes. Attaches the optimizer.
 ids: [N], unique. The gradient of an id without a row is dropped and counted, or
   applied to its shared row if the table has shared rows.
 shared: [N], whether the id is the number of a shared row.
-gradients: [N, D], double for rows of double, else float, like all values here.
+gradients: [N, D].
 row_ids: [K].
 row_shared: [K].
 row_gradients: [K, D]; gradients of a shared row are summed in the order of ids.
@@ -66,9 +66,9 @@ RESOURCE_EXHAUSTED if out of memory; nothing is changed then.
 
 LODESTAR_OP("EmbeddingAssignIfUnchanged")
     .Inputs("handle: resource", "ids: int64", "shared: bool", "versions: int64",
-            "rows: slot_dtype", "slots: slot_dtype", "next_step: int64")
+            "rows: float", "slots: float", "next_step: int64")
     .Outputs("changed: bool")
-    .Attrs(kSlotDtype, "optimizer: string", "slot_names: list(string) = []")
+    .Attrs("optimizer: string", "slot_names: list(string) = []")
     .Stateful(Shapes("[], [k], [k], [k], [?, ?], [?, ?, ?], [] -> [k]"))
     .Doc(R"doc(
 Writes rows and optimizer slots of EmbeddingGatherForUpdate, except rows that

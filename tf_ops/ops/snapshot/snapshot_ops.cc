@@ -90,7 +90,7 @@ snapshot: Dropping it without SnapshotEnd aborts the snapshot.
 whole: [N], whether the snapshot is full, not incremental.
 steps: [N], the variables' steps at that point.
 dims: [N], the embedding dimensions.
-dtypes: [N], of the rows: 'float32', 'float64', 'float16' or 'bfloat16'.
+dtypes: [N], of the rows: 'float32', 'float16' or 'bfloat16'.
 optimizers: [N], whose slots the rows have at that point; empty: none.
 num_slots: [N], number of slots of these optimizers.
 slot_names: [S], the names of all variables, concatenated.

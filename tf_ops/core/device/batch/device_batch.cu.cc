@@ -113,8 +113,7 @@ Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
   LODESTAR_RETURN_IF_ERROR(occurrences_.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(positions_.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(count_.Allocate(on.memory, 2, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(count_.data(), 0, count_.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(count_.Fill(on, 0));
   if (n == 0) return Status();
   DeviceArray<uint32_t> owners;
   DeviceArray<uint32_t> cells;
@@ -123,8 +122,7 @@ Status DeviceBatch::Unique(const DeviceStream& on, const DeviceStore::Ids& ids,
       owners.Allocate(on.memory, int64_t{2} << BitsFor(n), kFor));
   LODESTAR_RETURN_IF_ERROR(cells.Allocate(on.memory, n, kFor));
   LODESTAR_RETURN_IF_ERROR(numbers.Allocate(on.memory, n, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(owners.data(), 0xff, owners.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(owners.Fill(on, 0xff));
   UniqueCall call = {};
   call.ids = ids;
   call.last = which == Which::kLast;
@@ -159,8 +157,7 @@ Status DeviceBatch::CountOccurrences(const DeviceStream& on, int64_t count,
                                      DeviceArray<uint32_t>* occurrences) const {
   constexpr const char* kFor = "the occurrences of ids";
   LODESTAR_RETURN_IF_ERROR(occurrences->Allocate(on.memory, count, kFor));
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(occurrences->data(), 0, occurrences->bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(occurrences->Fill(on, 0));
   return CudaStatus(
       Launch(CountPositionsKernel, positions_.size(), on.stream,
              positions_.data(), positions_.size(), occurrences->data()),
@@ -170,9 +167,8 @@ Status DeviceBatch::CountOccurrences(const DeviceStream& on, int64_t count,
 Status DeviceBatch::Count(const DeviceStream& on, int64_t* count,
                           int64_t* padding) const {
   int64_t counts[2] = {0, 0};
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(counts, count_.data(), sizeof(counts),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, count_.data(), sizeof(counts), counts));
   *count = counts[0];
   if (padding != nullptr) *padding = counts[1];
   return Status();

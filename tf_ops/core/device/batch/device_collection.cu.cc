@@ -176,8 +176,7 @@ Status DeviceCollection::Lookup(int f, const Fetched& from, void* rows,
 Status DeviceCollection::Count(int f, unsigned long long* counts) {
   const Part& part = parts_[f];
   const Table& table = tables_[part.feature.table];
-  LODESTAR_CUDA_TRY(
-      cudaMemsetAsync(seen_.data(), 0, seen_.bytes(), on_.stream));
+  LODESTAR_RETURN_IF_ERROR(seen_.Fill(on_, 0));
   CountCall call = {};
   call.positions = table.batch.positions() + part.first;
   call.num_ids = part.num_ids;

@@ -22,12 +22,11 @@ constexpr int kTile = 64;
 // without `rows`) with key keys[k]; keys >= num_unique are ignored. Row i is
 // read at sources[i] and scaled by factors[i]; without these it is row i of
 // `values`, unscaled.
-template <typename C>
 struct SumCall {
   const uint32_t* keys;
   const uint32_t* rows;
   const uint64_t* sources;
-  const C* factors;
+  const float* factors;
   int64_t count;
   int64_t num_unique;
   int64_t packs;  // per row
@@ -42,10 +41,8 @@ struct SumCall {
 // the next tile.
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kBlock)
-    SumKernel(SumCall<ComputeOf<T>> call, const T* values, ComputeOf<T>* sums,
-              ComputeOf<T>* parts) {
-  using C = ComputeOf<T>;
-  using Sums = Pack<C, kPack>;
+    SumKernel(SumCall call, const T* values, float* sums, float* parts) {
+  using Sums = Pack<float, kPack>;
   constexpr int kAtOnce = 8;  // independent loads
   const int64_t thread = ThreadNumber();
   const int64_t tile = thread >> call.lane_bits;
@@ -75,13 +72,13 @@ __global__ void __launch_bounds__(kBlock)
     };
     for (int64_t begin = first; begin < last; begin += kAtOnce) {
       Pack<T, kPack> loaded[kAtOnce];
-      C factor[kAtOnce];
+      float factor[kAtOnce];
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         if (begin + k >= last) break;
         const int64_t row =
             call.rows == nullptr ? begin + k : int64_t{call.rows[begin + k]};
-        factor[k] = call.factors == nullptr ? C{1} : call.factors[row];
+        factor[k] = call.factors == nullptr ? 1.0f : call.factors[row];
         using Row = const Pack<T, kPack>*;
         loaded[k] = call.sources == nullptr
                         ? reinterpret_cast<Row>(values)[row * call.packs + p]
@@ -109,12 +106,11 @@ __global__ void __launch_bounds__(kBlock)
 
 // Sums `values`, then the parts, until no part is left.
 template <typename T, int kPack>
-Status SumTiles(const DeviceStream& on, SumCall<ComputeOf<T>> call,
-                const T* values, ComputeOf<T>* sums) {
-  using C = ComputeOf<T>;
+Status SumTiles(const DeviceStream& on, SumCall call, const T* values,
+                float* sums) {
   constexpr const char* kFor = "the sums of gradients";
   const int64_t tiles = DivideUp(call.count, kTile);
-  DeviceArray<C> parts;
+  DeviceArray<float> parts;
   DeviceArray<uint32_t> keys;
   if (tiles > 1) {
     LODESTAR_RETURN_IF_ERROR(
@@ -130,7 +126,7 @@ Status SumTiles(const DeviceStream& on, SumCall<ComputeOf<T>> call,
   call.sources = nullptr;
   call.factors = nullptr;
   call.count = tiles * 2;
-  return SumTiles<C, kPack>(on, call, parts.data(), sums);
+  return SumTiles<float, kPack>(on, call, parts.data(), sums);
 }
 
 __global__ void NumberRowsKernel(const int64_t* positions, int64_t count,
@@ -146,13 +142,12 @@ __global__ void NumberRowsKernel(const int64_t* positions, int64_t count,
 
 // Sums rows by key. `call` has both sources and factors, or neither.
 template <typename T>
-Status SumByKey(const DeviceStream& on, SumCall<ComputeOf<T>> call,
-                const T* values, const void* aligned, const int64_t* positions,
-                int64_t num_ids, int64_t num_unique, int64_t dim,
-                ComputeOf<T>* sums) {
+Status SumByKey(const DeviceStream& on, SumCall call, const T* values,
+                const void* aligned, const int64_t* positions, int64_t num_ids,
+                int64_t num_unique, int64_t dim, float* sums) {
   constexpr const char* kFor = "the sums of gradients";
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(
-      sums, 0, num_unique * dim * sizeof(ComputeOf<T>), on.stream));
+  LODESTAR_CUDA_TRY(
+      cudaMemsetAsync(sums, 0, num_unique * dim * sizeof(float), on.stream));
   DeviceArray<uint32_t> keys;
   DeviceArray<uint32_t> rows;
   LODESTAR_RETURN_IF_ERROR(keys.Allocate(on.memory, num_ids, kFor));
@@ -176,8 +171,7 @@ Status SumByKey(const DeviceStream& on, SumCall<ComputeOf<T>> call,
 }
 
 // Computes the per-id gradients of a slot, whose ids are [first, first +
-// num_ids) of a batch. C: type of the factors.
-template <typename C>
+// num_ids) of a batch.
 struct SlotCall {
   SlotGradient slot;
   const int64_t* positions;  // of the slot's ids
@@ -186,7 +180,7 @@ struct SlotCall {
   int64_t row_bytes;
   char* expanded;  // for max: [num_ids, D]
   uint64_t* sources;
-  C* factors;
+  float* factors;
 
   __device__ const char* Row(int64_t i) const {
     return static_cast<const char*>(slot.gradients) + i * row_bytes;
@@ -198,23 +192,21 @@ struct SlotCall {
 };
 
 // One id per row: the gradient is unchanged.
-template <typename C>
-__global__ void RowOfIdKernel(SlotCall<C> call) {
+__global__ void RowOfIdKernel(SlotCall call) {
   const int64_t i = ThreadNumber();
   if (i >= call.slot.num_ids) return;
   call.sources[call.first + i] = SourceOf(call.Row(i));
-  call.factors[call.first + i] = C{1};
+  call.factors[call.first + i] = 1.0f;
 }
 
 // One thread per bag computes its factors (see BagFactors).
-template <typename C>
-__global__ void RowOfBagKernel(SlotCall<C> call) {
+__global__ void RowOfBagKernel(SlotCall call) {
   const int64_t b = ThreadNumber();
   if (b >= call.slot.num_bags) return;
   const SlotGradient& slot = call.slot;
   const int64_t begin = call.Offset(b);
   const int64_t end = call.Offset(b + 1);
-  C total = 0;
+  float total = 0;
   int64_t first_id = -1;
   int64_t last_id = -1;
 #pragma unroll 1
@@ -222,20 +214,21 @@ __global__ void RowOfBagKernel(SlotCall<C> call) {
     if (call.positions[i] < 0) continue;
     if (first_id < 0) first_id = i;
     last_id = i;
-    const C weight = slot.weights == nullptr ? C{1} : C{slot.weights[i]};
+    const float weight =
+        slot.weights == nullptr ? 1.0f : float{slot.weights[i]};
     total += slot.combiner == Combiner::kSqrtn ? weight * weight : weight;
   }
-  const C divisor = slot.combiner == Combiner::kMean    ? total
-                    : slot.combiner == Combiner::kSqrtn ? std::sqrt(total)
-                                                        : C{1};
-  const C inverse = divisor == C{0} ? C{0} : C{1} / divisor;
+  const float divisor = slot.combiner == Combiner::kMean    ? total
+                        : slot.combiner == Combiner::kSqrtn ? std::sqrt(total)
+                                                            : 1.0f;
+  const float inverse = divisor == 0.0f ? 0.0f : 1.0f / divisor;
   const bool picks = slot.combiner >= Combiner::kFirst;
   const int64_t picked = slot.combiner == Combiner::kFirst ? first_id : last_id;
 #pragma unroll 1
   for (int64_t i = begin; i < end; ++i) {
-    C factor = inverse;
+    float factor = inverse;
     if (picks) {
-      factor = i == picked ? C{1} : C{0};
+      factor = i == picked ? 1.0f : 0.0f;
     } else if (slot.weights != nullptr) {
       factor = slot.weights[i] * inverse;
     }
@@ -246,7 +239,7 @@ __global__ void RowOfBagKernel(SlotCall<C> call) {
 
 // One warp per bag of max: each id gets the columns that it won.
 template <typename T>
-__global__ void RowOfWinnerKernel(SlotCall<ComputeOf<T>> call) {
+__global__ void RowOfWinnerKernel(SlotCall call) {
   const int64_t b = ThreadNumber() / kWarp;
   if (b >= call.slot.num_bags) return;
   const int lane = threadIdx.x % kWarp;
@@ -265,12 +258,11 @@ __global__ void RowOfWinnerKernel(SlotCall<ComputeOf<T>> call) {
 }
 
 template <typename T>
-Status LocateRows(const DeviceStream& on, const SlotCall<ComputeOf<T>>& call) {
-  using C = ComputeOf<T>;
+Status LocateRows(const DeviceStream& on, const SlotCall& call) {
   constexpr const char* kFor = "the gradients of bags";
   const SlotGradient& slot = call.slot;
   if (slot.row_splits == nullptr) {
-    return CudaStatus(Launch(RowOfIdKernel<C>, slot.num_ids, on.stream, call),
+    return CudaStatus(Launch(RowOfIdKernel, slot.num_ids, on.stream, call),
                       kFor);
   }
   if (slot.combiner == Combiner::kMax) {
@@ -278,14 +270,13 @@ Status LocateRows(const DeviceStream& on, const SlotCall<ComputeOf<T>>& call) {
         Launch(RowOfWinnerKernel<T>, slot.num_bags * kWarp, on.stream, call),
         kFor);
   }
-  return CudaStatus(Launch(RowOfBagKernel<C>, slot.num_bags, on.stream, call),
+  return CudaStatus(Launch(RowOfBagKernel, slot.num_bags, on.stream, call),
                     kFor);
 }
 
 // One warp per row.
-template <typename C>
-__global__ void NonfiniteKernel(DeviceStore::Ids ids, const C* gradients,
-                                int64_t dim, const bool* exempt, C limit,
+__global__ void NonfiniteKernel(DeviceStore::Ids ids, const float* gradients,
+                                int64_t dim, const bool* exempt, float limit,
                                 bool* flags, unsigned long long* result) {
   const int64_t i = ThreadNumber() / kWarp;
   const int lane = threadIdx.x % kWarp;
@@ -311,9 +302,9 @@ __global__ void RoundKernel(const float* numbers, int64_t count, T* rounded) {
 
 }  // namespace
 
-Status NonfiniteRows::Find(const DeviceStream& on, RowType type,
-                           const void* gradients, const DeviceStore::Ids& ids,
-                           int64_t dim, const bool* exempt, double limit) {
+Status NonfiniteRows::Find(const DeviceStream& on, const void* gradients,
+                           const DeviceStore::Ids& ids, int64_t dim,
+                           const bool* exempt, float limit) {
   constexpr const char* kFor = "the check of gradients";
   ids_ = ids;
   LODESTAR_RETURN_IF_ERROR(flags_.Allocate(on.memory, ids.size, kFor));
@@ -325,31 +316,20 @@ Status NonfiniteRows::Find(const DeviceStream& on, RowType type,
   unsigned long long* const result =
       reinterpret_cast<unsigned long long*>(result_.data());
   const int64_t threads = ids.size * kWarp;
-  const auto find = [&](auto zero) {
-    using C = decltype(zero);
-    const C most =
-        limit > 0 ? static_cast<C>(limit) : std::numeric_limits<C>::max();
-    return CudaStatus(Launch(NonfiniteKernel<C>, threads, on.stream, ids,
-                             static_cast<const C*>(gradients), dim, exempt,
-                             most, flags_.data(), result),
-                      kFor);
-  };
-  return ComputeType(type) == RowType::kFloat64 ? find(double{})
-                                                : find(float{});
+  return CudaStatus(Launch(NonfiniteKernel, threads, on.stream, ids,
+                           static_cast<const float*>(gradients), dim, exempt,
+                           limit, flags_.data(), result),
+                    kFor);
 }
 
 Status NonfiniteRows::Count(const DeviceStream& on, int64_t* count,
                             int64_t* first_id) const {
   int64_t result[2] = {0, 0};
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(result, result_.data(), sizeof(result),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, result_.data(), sizeof(result), result));
   *count = result[0];
   if (*count == 0) return Status();
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(first_id, ids_.data + result[1],
-                                    sizeof(*first_id), cudaMemcpyDeviceToHost,
-                                    on.stream));
-  return CudaStatus(cudaStreamSynchronize(on.stream), "the check of gradients");
+  return CopyToHost(on, ids_.data + result[1], sizeof(*first_id), first_id);
 }
 
 Status RoundNumbers(const DeviceStream& on, RowType type, const float* numbers,
@@ -373,7 +353,7 @@ Status SumByPosition(const DeviceStream& on, RowType type,
     using T = decltype(zero);
     return SumByKey<T>(on, {}, static_cast<const T*>(gradients), gradients,
                        positions, num_ids, num_unique, dim,
-                       static_cast<ComputeOf<T>*>(sums));
+                       static_cast<float*>(sums));
   });
 }
 
@@ -397,15 +377,14 @@ Status SumSlots(const DeviceStream& on, RowType type,
   LODESTAR_RETURN_IF_ERROR(CheckBatchSize("gradients", num_ids));
   return VisitRowType(type, [&](auto zero) {
     using T = decltype(zero);
-    using C = ComputeOf<T>;
     DeviceArray<uint64_t> sources;
-    DeviceArray<C> factors;
+    DeviceArray<float> factors;
     DeviceArray<T> expanded;
     LODESTAR_RETURN_IF_ERROR(sources.Allocate(on.memory, num_ids, kFor));
     LODESTAR_RETURN_IF_ERROR(factors.Allocate(on.memory, num_ids, kFor));
     LODESTAR_RETURN_IF_ERROR(
         expanded.Allocate(on.memory, num_winners * dim, kFor));
-    SlotCall<C> locate = {};
+    SlotCall locate = {};
     locate.dim = dim;
     locate.row_bytes = dim * static_cast<int64_t>(sizeof(T));
     locate.expanded = reinterpret_cast<char*>(expanded.data());
@@ -420,12 +399,12 @@ Status SumSlots(const DeviceStream& on, RowType type,
         locate.expanded += slot.num_ids * locate.row_bytes;
       }
     }
-    SumCall<C> call = {};
+    SumCall call = {};
     call.sources = sources.data();
     call.factors = factors.data();
     return SumByKey<T>(on, call, nullptr,
                        reinterpret_cast<const void*>(aligned), positions,
-                       num_ids, num_unique, dim, static_cast<C*>(sums));
+                       num_ids, num_unique, dim, static_cast<float*>(sums));
   });
 }
 

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tf_ops/core/base/combiner.h"
@@ -19,7 +20,7 @@ namespace lodestar {
 // sums[u] = sum of gradients[i] over all i with positions[i] == u. Adds in the
 // order of i, except that frequent ids are summed in parts of 64 rows, so every
 // run has the same bits. gradients: [N, D] of `type`; sums: [num_unique, D] of
-// ComputeType(type). Positions outside [0, num_unique) are ignored. Returns
+// float. Positions outside [0, num_unique) are ignored. Returns
 // InvalidArgument for more than 2^30 positions.
 Status SumByPosition(const DeviceStream& on, RowType type,
                      const void* gradients, const int64_t* positions,
@@ -44,15 +45,16 @@ Status SumSlots(const DeviceStream& on, RowType type,
                 const int64_t* positions, int64_t num_unique, int64_t dim,
                 void* sums);
 
-// Finds gradients [count, dim] of ComputeType(type) that contain NaN or
+// Finds float gradients [count, dim] that contain NaN or
 // infinity. `count`: see Ids.
 class NonfiniteRows {
  public:
-  // exempt: [count], ids that are not checked; null: none. If `limit` is
-  // positive, also finds numbers of a larger absolute value.
-  Status Find(const DeviceStream& on, RowType type, const void* gradients,
+  // exempt: [count], ids that are not checked; null: none. Also finds numbers
+  // with an absolute value beyond `limit`.
+  Status Find(const DeviceStream& on, const void* gradients,
               const DeviceStore::Ids& ids, int64_t dim,
-              const bool* exempt = nullptr, double limit = 0);
+              const bool* exempt = nullptr,
+              float limit = std::numeric_limits<float>::max());
   // Gets their number and the id of the first one. Waits.
   Status Count(const DeviceStream& on, int64_t* count, int64_t* first_id) const;
   // [count]
@@ -64,7 +66,7 @@ class NonfiniteRows {
   DeviceArray<int64_t> result_;  // the number and the index of the first
 };
 
-// Rounds `count` values of ComputeType(type) to `type`, which has 16 bits.
+// Rounds `count` floats to `type`, which has 16 bits.
 Status RoundNumbers(const DeviceStream& on, RowType type, const float* numbers,
                     int64_t count, void* rounded);
 

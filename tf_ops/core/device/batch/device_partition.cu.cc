@@ -55,7 +55,7 @@ Status DevicePartition::Init(const DeviceStream& on, Span<const int64_t> ids,
   LODESTAR_RETURN_IF_ERROR(owners.Allocate(on.memory, count, kFor));
   LODESTAR_RETURN_IF_ERROR(order_.Allocate(on.memory, count, kFor));
   LODESTAR_RETURN_IF_ERROR(sizes.Allocate(on.memory, num_parts, kFor));
-  LODESTAR_CUDA_TRY(cudaMemsetAsync(sizes.data(), 0, sizes.bytes(), on.stream));
+  LODESTAR_RETURN_IF_ERROR(sizes.Fill(on, 0));
   LODESTAR_CUDA_TRY(Launch(OwnersKernel, count, on.stream, ids.data(), count,
                            num_parts, owners.data(), order_.data(),
                            sizes.data()));
@@ -64,9 +64,8 @@ Status DevicePartition::Init(const DeviceStream& on, Span<const int64_t> ids,
   LODESTAR_CUDA_TRY(
       Launch(PlacesKernel, count, on.stream, order_.data(), count, places));
   std::vector<unsigned long long> found(num_parts);
-  LODESTAR_CUDA_TRY(cudaMemcpyAsync(found.data(), sizes.data(), sizes.bytes(),
-                                    cudaMemcpyDeviceToHost, on.stream));
-  LODESTAR_CUDA_TRY(cudaStreamSynchronize(on.stream));
+  LODESTAR_RETURN_IF_ERROR(
+      CopyToHost(on, sizes.data(), sizes.bytes(), found.data()));
   for (int p = 0; p < num_parts; ++p) {
     begins_[p + 1] = begins_[p] + static_cast<int64_t>(found[p]);
   }
