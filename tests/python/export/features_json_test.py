@@ -85,7 +85,8 @@ def test_content_of_the_file(model, path):
             "name": "words",
             "key_dtype": "string",
             "size": 2,
-            "mask_token": False,
+            # Of "ab" and of its lengths 1 and 1.
+            "vocabulary": "2:3793096077 16:1",
         }
     ]
     assert [v["shape"] for v in document["model_variables"]] == [
