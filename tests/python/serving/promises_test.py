@@ -133,8 +133,8 @@ def exchange(path):
     [
         (True, "table-00000", flip_byte, "{path}"),
         (False, "blobs", flip_byte, "{path}"),
-        (False, "table-00000", exchange, "{path}"),
-        (True, "blobs", exchange, "{path}"),
+        (False, "table-00000", exchange, "{path}: is another file"),
+        (True, "blobs", exchange, "{path}: is another file"),
         (True, "table-00000", cut, "{path}: must have"),
         (False, "table-00000", lambda path: path.unlink(), "{path}: is missi"),
         (True, "MANIFEST", flip_byte, "{path}"),
@@ -147,9 +147,11 @@ def test_a_damaged_version_is_left_out(
     trainer.train()
     trainer.save()
     served = serve(trainer, server)
-    trainer.train()
-    if damage is exchange:  # of equal size
-        trainer.table.insert_or_assign(trainer.table.export().ids, 1.0)
+    if damage is exchange:  # with a file of equal size
+        exported = trainer.table.export()
+        trainer.table.insert_or_assign(exported.ids, exported.rows + 1)
+    else:
+        trainer.train()
     before = served(trainer.features)
     trainer.save(delta=delta)
     path = trainer.snapshots / "00000002" / file
