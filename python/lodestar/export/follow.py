@@ -254,7 +254,7 @@ class Follower(SharedResource):
 
 def readable_stats(stats: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     """Returns the scalars of `Follower.stats` as in `LiveModel.stats`."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, tensor in stats.items():
         value = tensor.numpy()
         found[name] = (

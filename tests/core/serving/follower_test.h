@@ -41,7 +41,7 @@ inline MadeVersion Version(int64_t number) {
   return made.Weights({{"dense/bias", {static_cast<float>(number)}}});
 }
 
-// Returns the first values of rows; 0 for missing ones.
+// Returns the first value of each row, or 0 if the row is missing.
 inline std::vector<float> Rows(const FollowedContent& content,
                                const std::vector<int64_t>& ids) {
   std::vector<float> rows(ids.size() * kDim);

@@ -389,7 +389,7 @@ TEST_F(SnapshotFollowerTest, AReplacedFolderIsServed) {
   EXPECT_EQ(Found({1}), std::vector<float>{11});
 }
 
-// Versions 3 and 4 are removed, and training goes on from 2.
+// Versions 3 and 4 are removed, and training resumes from 2.
 TEST_F(SnapshotFollowerTest, ASecondHistoryWithTheSameNumbersIsServed) {
   maker_.Add(Version(1).Rows({{1, 1}}));
   for (int64_t number = 2; number <= 4; ++number) {

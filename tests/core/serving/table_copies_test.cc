@@ -169,7 +169,7 @@ TEST_F(OneCopyTest, ADamagedChangeIsNotApplied) {
   FlipByte(maker_.FilePath(2, "table-00000"));
   EXPECT_EQ(Refresh(), 1);
   EXPECT_EQ(Found({1}), std::vector<float>{10});
-  // Of several changes, those before it were applied first.
+  // The change before it is applied first.
   FlipByte(maker_.FilePath(2, "table-00000"));
   maker_.Add(Version(3).Parent(2).Rows({{1, 30}}));
   FlipByte(maker_.FilePath(3, "table-00000"));

@@ -86,7 +86,7 @@ def test_content_of_the_file(model, path):
             "key_dtype": "string",
             "size": 2,
             # Of "ab" and of its lengths 1 and 1.
-            "vocabulary": "2:3793096077 16:1",
+            "vocabulary": "2:3802278198 16:4181781043",
         }
     ]
     assert [v["shape"] for v in document["model_variables"]] == [

@@ -65,7 +65,7 @@ def test_it_starts_with_the_newest_version(trainer, server):
         clicks_values=ragged.values, clicks_row_splits=ragged.row_splits
     )
     np.testing.assert_array_equal(got["rows"], trainer.outputs()["rows"])
-    # The tables of the loaded model have the rows, too.
+    # The tables of the loaded model have the rows of the version.
     numbers = lodestar.serving.table_numbers.of_loaded(served.loaded)
     assert numbers["rows"] == {"clicks": int(trainer.table.size())}
     trainer.train()
@@ -336,7 +336,7 @@ def test_id_tables_are_followed(tmp_path, server, monkeypatch):
         inputs={"words": tf.TensorSpec([None], tf.string)},
     )
     for version in range(1, 6):
-        if version != 4:  # where the content is that of version 3
+        if version != 4:  # which has the content of version 3
             model.numbers.load(["b" * version], [version])
             model.places.insert(np.array([version], np.int32), [version])
         model.table.insert_or_assign([version], [[version, version]])
