@@ -18,6 +18,7 @@ from lodestar.export.requests import Request
 from lodestar.export.signatures import PlainTensors, Specs
 from lodestar.export.traces import LookupCall, RowsSignature, SeenLookup
 from lodestar.ragged import LoDTensor
+from lodestar.snapshot import id_contents, model_variables
 from lodestar.version import __version__
 
 FILE_NAME = "features.json"
@@ -130,19 +131,20 @@ def describe(
                 "name": table.name,
                 "key_dtype": table.key_dtype.name,
                 "size": int(table.size()),
-                "mask_token": key in contents.lookups
-                and contents.lookups[key].mask_token is not None,
+                "vocabulary": id_contents.digest(contents.lookups[key])
+                if key in contents.lookups
+                else None,
             }
             for key, table in contents.id_tables.items()
         ],
         "model_variables": [
             {
-                "path": v.path,
+                "path": path,
                 "shape": list(v.shape),
                 "dtype": str(v.dtype),
                 "trainable": bool(v.trainable),
             }
-            for v in contents.weights
+            for path, v in model_variables.by_path(contents.weights).items()
         ],
     }
 

@@ -1,7 +1,9 @@
-"""Makes exported functions read the newest version in a snapshot folder."""
+"""Makes functions of a model read the newest version in a snapshot folder."""
 
+import dataclasses
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -12,65 +14,120 @@ from lodestar._resource import SharedResource
 from lodestar._typing import StrPath
 from lodestar.data.schema import Schema
 from lodestar.export.contents import ModelContents
-from lodestar.layers.id_lookup import IdLookup
-from lodestar.ops import snapshot_ops
-from lodestar.snapshot import id_contents, model_variables
+from lodestar.snapshot import id_contents, model_variables, schema_file
 from lodestar.snapshot.folder import local_path
 
 # Prefix of the ops of a traced function inside the one that follows snapshots.
 _SCOPE = "followed"
 # For operators of a server; they take no inputs.
 SIGNATURES = ("refresh", "follower_stats")
-# The outputs of SnapshotFollowerStats.
-STATS = (
-    *("version", "step", "snapshot_time", "seconds_since_update"),
-    *("updates", "full_updates", "failures", "last_error"),
+# The outputs of SnapshotFollowerStats, without the last one.
+_STATS = (
+    *("version", "step", "snapshot_time", "seconds_since_update", "updates"),
+    *("full_updates", "failures", "last_error", "newest_version"),
+    *("lag_versions", "pinned", "following", "polls", "rows_written"),
+    *("rows_removed", "bytes", "last_update_seconds", "metadata"),
+    "model_error",
 )
+# Those that are not in the signature: only a LiveModel has a use for them.
+_OWN_STATS = ("metadata", "model_error")
+
+
+@dataclasses.dataclass(frozen=True)
+class FollowedModel:
+    """The resources of a model that snapshots replace, by their names there.
+
+    Attributes:
+        tables: The handles of each table's parts. Names may be repeated.
+        weights: Path -> handle of a variable.
+        id_tables: Name -> handle.
+        vocabularies: Name of an `IdLookup` -> its `id_contents.digest`.
+        schema: The model's schema, if it has one.
+    """
+
+    tables: Sequence[tuple[str, Sequence[tf.Tensor]]]
+    weights: Mapping[str, tf.Tensor]
+    id_tables: Mapping[str, tf.Tensor]
+    vocabularies: Mapping[str, str]
+    schema: Schema | None
+
+    @classmethod
+    def of_contents(
+        cls, contents: ModelContents, schema: Schema | None
+    ) -> "FollowedModel":
+        """Returns the contents of a model that is exported.
+
+        Raises:
+            ValueError: The model has no table, or one that is not in host
+                memory.
+        """
+        _check_contents(contents)
+        return cls(
+            [
+                (key, [part.resource_handle for part in table._parts])
+                for key, table in contents.tables.items()
+            ],
+            {
+                path: weight.value.handle
+                for path, weight in model_variables.by_path(
+                    contents.weights
+                ).items()
+            },
+            {
+                key: table.resource_handle
+                for key, table in contents.id_tables.items()
+                if key not in contents.lookups
+            },
+            {
+                layer.name: id_contents.digest(layer)
+                for layer in contents.lookups.values()
+            },
+            schema,
+        )
+
+    @property
+    def handles(self) -> list[tf.Tensor]:
+        """All handles in the order of the follower's ops."""
+        parts = [part for _, parts in self.tables for part in parts]
+        return [*parts, *self.weights.values(), *self.id_tables.values()]
 
 
 class Follower(SharedResource):
-    """Loads versions of a snapshot folder where a SavedModel is served.
+    """Loads versions of a snapshot folder next to the model that is served.
 
     Args:
-        contents: Its contents.
+        model: What it replaces.
         folder: Path to the snapshot folder.
         poll_seconds: Time between polls; None: only `refresh`.
-        schema: The model's schema, if it has one.
+        own: Its handles as the follower's ops take them; by default
+            `model.handles`.
+        attributes: Other attributes of the op SnapshotFollower.
     """
 
     def __init__(
         self,
-        contents: ModelContents,
+        model: FollowedModel,
         folder: StrPath,
         poll_seconds: float | None,
-        schema: Schema | None,
+        own: Sequence[tf.Tensor] | None = None,
+        **attributes: Any,
     ):
         super().__init__("follower")
-        _check_contents(contents)
-        weights = model_variables.by_path(contents.weights)
-        id_tables = {
-            key: table
-            for key, table in contents.id_tables.items()
-            if key not in contents.lookups
-        }
-        vocabularies = {
-            layer.name: layer for layer in contents.lookups.values()
-        }
+        schema = model.schema
         self._attributes: dict[str, Any] = {
             "folder": os.path.abspath(local_path(folder, "follow")),
             "poll_seconds": _check_seconds(poll_seconds),
-            "tables": list(contents.tables),
-            "weights": list(weights),
-            "id_tables": list(id_tables),
-            "vocabularies": list(vocabularies),
-            "digests": [_digest(layer) for layer in vocabularies.values()],
-            "schema": "" if schema is None else schema.yaml(),
+            "tables": [name for name, _ in model.tables],
+            "parts": [len(parts) for _, parts in model.tables],
+            "weights": list(model.weights),
+            "id_tables": list(model.id_tables),
+            "vocabularies": list(model.vocabularies),
+            "digests": list(model.vocabularies.values()),
+            "schema": "" if schema is None else schema_file.meanings(schema),
+            **attributes,
         }
-        self._own = [
-            *(t._parts[0].resource_handle for t in contents.tables.values()),
-            *(v.value.handle for v in weights.values()),
-            *(table.resource_handle for table in id_tables.values()),
-        ]
+        self._handles = model.handles
+        self._own = self._handles if own is None else own
         with tf.init_scope():
             _ = self.resource_handle
 
@@ -80,26 +137,42 @@ class Follower(SharedResource):
         )
 
     def _fill(self) -> tf.Tensor:
-        return self._refresh()
+        return self.refresh()
 
-    def _refresh(self) -> tf.Tensor:
+    def refresh(self) -> tf.Tensor:
+        """Loads the newest version; returns the number of the served one."""
         return gen_ops.lodestar_snapshot_follower_refresh(
             self.resource_handle, self._own
         )
+
+    def pin(self, version: int) -> None:
+        """Serves a version of any age; 0 follows new ones again."""
+        gen_ops.lodestar_snapshot_follower_pin(
+            self.resource_handle, version, self._own
+        )
+
+    def stop(self) -> None:
+        """Ends the thread that polls, after the update in progress."""
+        gen_ops.lodestar_snapshot_follower_stop(self.resource_handle)
+
+    def stats(self) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Returns name -> scalar, and the memory of each idle table part."""
+        *scalars, idle_bytes = gen_ops.lodestar_snapshot_follower_stats(
+            self.resource_handle
+        )
+        return dict(zip(_STATS, scalars, strict=True)), idle_bytes
 
     def signatures(self) -> dict[str, Any]:
         """Returns the functions of `SIGNATURES`."""
 
         @tf.function(input_signature=[], autograph=False)
         def refresh() -> dict[str, tf.Tensor]:
-            return {"version": self._refresh()}
+            return {"version": self.refresh()}
 
         @tf.function(input_signature=[], autograph=False)
         def follower_stats() -> dict[str, tf.Tensor]:
-            outputs = gen_ops.lodestar_snapshot_follower_stats(
-                self.resource_handle
-            )
-            return dict(zip(STATS, outputs, strict=True))
+            scalars, _ = self.stats()
+            return {k: v for k, v in scalars.items() if k not in _OWN_STATS}
 
         functions = (refresh, follower_stats)
         return {
@@ -107,15 +180,12 @@ class Follower(SharedResource):
             for name, function in zip(SIGNATURES, functions, strict=True)
         }
 
-    def following(
-        self, serve: Any, specs: Mapping[str, tf.TypeSpec]
-    ) -> tf.types.experimental.PolymorphicFunction:
-        """Returns `serve` as a function of the served version.
+    def following(self, concrete: Any) -> Callable[..., Any]:
+        """Returns a traced function as one of the served version, to trace.
 
         A call gets the handles of all resources of one version and runs the
-        graph of `serve` with them.
+        graph of `concrete` with them.
         """
-        concrete = serve.get_concrete_function()
         graph_def = concrete.graph.as_graph_def()
         captured = concrete.captured_inputs
         count = len(concrete.inputs) - len(captured)
@@ -127,21 +197,17 @@ class Follower(SharedResource):
             )
         ]
         outputs = concrete.structured_outputs
-        results = [
-            tensor.name
-            for tensor in tf.nest.flatten(outputs, expand_composites=True)
-        ]
+        results = [tensor.name for tensor in concrete.outputs]
 
-        def followed(features: Mapping[str, Any]) -> Any:
+        def followed(*inputs: Any, **named: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
-            served = gen_ops.lodestar_snapshot_follower_resources(
-                self.resource_handle, self._own
-            )
             resources = {
-                id(own): there
-                for own, there in zip(self._own, served, strict=True)
+                id(handle): there
+                for handle, there in zip(
+                    self._handles, self._served(), strict=True
+                )
             }
-            tensors = tf.nest.flatten(dict(features), expand_composites=True)
+            tensors = tf.nest.flatten((inputs, named), expand_composites=True)
             placed = dict(zip(arguments, tensors, strict=True))
             for inner, outer in captures:
                 there = resources.get(id(outer))
@@ -154,19 +220,55 @@ class Follower(SharedResource):
                 expand_composites=True,
             )
 
-        return tf.function(followed, input_signature=[specs], autograph=False)
+        return followed
+
+    def following_serve(
+        self, serve: Any
+    ) -> tf.types.experimental.PolymorphicFunction:
+        """Returns `serve`, of a dict of inputs, as a function of the version."""
+        concrete = serve.get_concrete_function()
+        ((specs,), _) = concrete.structured_input_signature
+        followed = self.following(concrete)
+        return tf.function(
+            lambda features: followed(features),
+            input_signature=[specs],
+            autograph=False,
+        )
+
+    def _served(self) -> Iterator[tf.Tensor]:
+        """Yields the resources of the served version, each on its device."""
+        resources, version = gen_ops.lodestar_snapshot_follower_resources(
+            self.resource_handle, self._own
+        )
+        for index, (handle, there) in enumerate(
+            zip(self._handles, resources, strict=True)
+        ):
+            if tf.DeviceSpec.from_string(handle.device).device_type != "GPU":
+                yield there
+                continue
+            with tf.device(handle.device):
+                yield gen_ops.lodestar_snapshot_follower_table(
+                    version, index=index
+                )
 
 
-def _digest(layer: IdLookup) -> str:
-    """Returns the digest of a vocabulary; see the op SnapshotFollower."""
-    arrays = id_contents.to_arrays(layer)
-    parts = [
-        arrays[name].tobytes() if name in arrays else b""
-        for name in ("vocabulary", "lengths")
-    ]
-    return " ".join(
-        f"{len(part)}:{snapshot_ops.crc32c(part)}" for part in parts
-    )
+def readable_stats(stats: Mapping[str, tf.Tensor]) -> dict[str, Any]:
+    """Returns the scalars of `Follower.stats` as in `LiveModel.stats`."""
+    found: dict[str, Any] = {}
+    for name, tensor in stats.items():
+        value = tensor.numpy()
+        found[name] = (
+            value.decode() or None if isinstance(value, bytes) else value.item()
+        )
+    for name in ("version", "newest_version"):
+        found[name] = found[name] or None
+    if found["version"] is None:
+        found |= dict.fromkeys(("step", "seconds_since_update"))
+    if not found["updates"]:
+        found["last_update_seconds"] = None
+    if found.get("metadata") is not None:
+        found["metadata"] = json.loads(found["metadata"])
+    return found
 
 
 def check_outside(folder: StrPath, path: StrPath) -> None:
@@ -195,8 +297,7 @@ def _check_contents(contents: ModelContents) -> None:
         if id_table.device is not None:
             raise ValueError(
                 f"`follow` needs tables in host memory, but the id table {key!r} "
-                f"is on {id_table.device}. Serve it with "
-                "lodestar.serving.LiveModel."
+                f"is on {id_table.device}."
             )
 
 

@@ -12,7 +12,7 @@ from lodestar._typing import Model, StrPath
 from lodestar.embedding import saved_state, stored_rows
 from lodestar.export import evaluate, requests, signatures, traces
 from lodestar.export.contents import ModelContents, model_contents
-from lodestar.export.follow import Follower, check_outside
+from lodestar.export.follow import FollowedModel, Follower, check_outside
 from lodestar.export.padded import PaddingId
 from lodestar.export.writer import write
 
@@ -144,7 +144,11 @@ def save(
         if from_rows:
             raise ValueError("`from_rows` and `follow` cannot be combined.")
         check_outside(follow, path)
-        module.follower = Follower(contents, follow, poll_seconds, own.schema)
+        module.follower = Follower(
+            FollowedModel.of_contents(contents, own.schema),
+            follow,
+            poll_seconds,
+        )
         described["follow"] = os.fspath(follow)
     if dtype is not None:
         described["dtype"] = dtype
@@ -152,7 +156,7 @@ def save(
     def traced(inputs: signatures.ModelInputs) -> tuple[Any, Any]:
         serve, lookups = traces.trace_serve(model, inputs)
         if follow is not None:
-            serve = module.follower.following(serve, inputs.specs)
+            serve = module.follower.following_serve(serve)
         return serve, lookups
 
     serve, lookups = traced(request.inputs)

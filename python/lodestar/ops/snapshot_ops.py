@@ -189,34 +189,6 @@ def install(loaded: tf.Tensor) -> None:
     gen_ops.lodestar_snapshot_install(loaded)
 
 
-def apply(
-    handles: Sequence[tf.Tensor],
-    files: Sequence[Sequence[ListedFile]],
-    base: str,
-    *,
-    parts: Sequence[tuple[int, int]] | None = None,
-    optimizer_slots: str = "require",
-) -> list[tuple[int, int]]:
-    """Applies a delta, one file per saved part, to each table.
-
-    Each table takes its part of the ids, as in `load`, or all by default. Changes
-    are tracked since `base` from now on. `optimizer_slots` is `"require"` or
-    `"reset"`. Returns the numbers of (written, removed) rows per table.
-    """
-    if parts is None:
-        parts = [(0, 1)] * len(handles)
-    written, removed = gen_ops.lodestar_snapshot_apply(
-        [table(handle) for handle in handles],
-        *_files(files),
-        tf.constant(list(parts), tf.int64, [len(handles), 2]),
-        base,
-        optimizer_slots=optimizer_slots,
-    )
-    return list(
-        zip(written.numpy().tolist(), removed.numpy().tolist(), strict=True)
-    )
-
-
 def verify_file(path: str) -> TableFile:
     """Reads a snapshot file and verifies its contents."""
     verified = gen_ops.lodestar_snapshot_verify_file(os.fsencode(path))

@@ -12,6 +12,7 @@ import numpy as np
 
 from lodestar._checks import check_eager
 from lodestar._typing import SavedModel
+from lodestar.export.follow import readable_stats
 from lodestar.serving.live_model import LiveModel
 from lodestar.serving.table_numbers import of_loaded
 
@@ -135,17 +136,7 @@ def _follower_stats(loaded: Any) -> dict[str, Any]:
     signatures = getattr(loaded, "signatures", {})
     if "follower_stats" not in signatures:
         return {}
-    stats = {
-        name: value.numpy()
-        for name, value in signatures["follower_stats"]().items()
-    }
-    error = stats.pop("last_error").decode() or None
-    time = stats.pop("snapshot_time").decode()
-    if not stats["version"]:
-        for name in ("version", "step", "seconds_since_update"):
-            del stats[name]
-        return {**stats, "last_error": error}
-    return {**stats, "snapshot_time": time, "last_error": error}
+    return readable_stats(signatures["follower_stats"]())
 
 
 def _samples(

@@ -1,6 +1,6 @@
 """Counts the rows, lookups and memory of a served model's tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -67,13 +67,3 @@ def of_tables(handles: Mapping[str, Sequence[tf.Tensor]]) -> TableNumbers:
         for name, there in _NAMES.items():
             result[name][key] = found[there]
     return result
-
-
-def summed(copies: Iterable[TableNumbers]) -> TableNumbers:
-    """Returns the sums over copies of a model."""
-    total: TableNumbers = {name: {} for name in _NAMES}
-    for numbers in copies:
-        for name, tables in numbers.items():
-            for key, value in tables.items():
-                total[name][key] = total[name].get(key, 0) + value
-    return total

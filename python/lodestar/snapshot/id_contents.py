@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lodestar.layers.id_lookup import IdLookup
 from lodestar.lookup import IdTable, string_arrays
+from lodestar.ops import snapshot_ops
 from lodestar.snapshot import blobs
 from lodestar.snapshot.errors import CorruptSnapshotError, SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
@@ -30,6 +31,18 @@ def to_arrays(table: IdTable | IdLookup) -> dict[str, np.ndarray]:
     return {"keys": joined, "lengths": lengths, "ids": ids}
 
 
+def digest(layer: IdLookup) -> str:
+    """Returns the digest of a vocabulary; see the op SnapshotFollower."""
+    arrays = to_arrays(layer)
+    parts = [
+        arrays[name].tobytes() if name in arrays else b""
+        for name in ("vocabulary", "lengths")
+    ]
+    return " ".join(
+        f"{len(part)}:{snapshot_ops.crc32c(part)}" for part in parts
+    )
+
+
 def read(
     folder: SnapshotFolder, manifest: Manifest
 ) -> dict[str, dict[str, np.ndarray]]:
@@ -47,20 +60,19 @@ def count(arrays: Mapping[str, np.ndarray]) -> int:
     return len(next(arrays[part] for part in parts if part in arrays))
 
 
-def check(
-    what: str,
-    arrays: Mapping[str, np.ndarray],
-    kind: str,
-    error: type[SnapshotError] = SnapshotError,
+def check_table(
+    what: str, arrays: Mapping[str, np.ndarray], table: IdTable | IdLookup
 ) -> None:
-    """Checks that the arrays of the table `what` are a table of `kind`.
+    """Checks that `table` can take the arrays of the table `what`.
 
-    Raises `error` if they are of another kind, and CorruptSnapshotError if they
-    are inconsistent.
+    Raises SnapshotError if they are of another kind, and CorruptSnapshotError
+    if they are inconsistent.
     """
-    found = kind_of_arrays(arrays)
+    found, kind = kind_of_arrays(arrays), kind_of_table(table)
     if found != kind:
-        raise error(f"{what} is {found} in the snapshot, but {kind} here.")
+        raise SnapshotError(
+            f"{what} is {found} in the snapshot, but {kind} here."
+        )
     for part, array in arrays.items():
         if array.ndim != 1:
             raise CorruptSnapshotError(
@@ -85,13 +97,6 @@ def check(
         raise CorruptSnapshotError(
             f"{what} has {number} keys, but {len(arrays['ids'])} ids"
         )
-
-
-def check_table(
-    what: str, arrays: Mapping[str, np.ndarray], table: IdTable | IdLookup
-) -> None:
-    """Checks that `table` can take the arrays; see `check`."""
-    check(what, arrays, kind_of_table(table))
     lookup = isinstance(table, IdLookup)
     if lookup and count(arrays) == 0 and len(to_arrays(table)["vocabulary"]):
         raise SnapshotError(

@@ -27,19 +27,34 @@ def write(schema: Schema | None, folder: str) -> list[str]:
 # Cached, since many columns take a second, for which training waits.
 @functools.lru_cache(maxsize=1)
 def _yaml(schema: Schema) -> str:
-    return schema.yaml()
+    return meanings(schema) + schema.yaml()
+
+
+def meanings(schema: Schema) -> str:
+    """Returns comments that servers compare, which cannot parse the rest.
+
+    A line of each used column has its fields that are not their defaults.
+    """
+    lines = []
+    for column in schema.used:
+        fields = [
+            f"{field.name}={value!r}"
+            for field in dataclasses.fields(column)
+            if field.name not in (*_IGNORED, "name")
+            and (value := getattr(column, field.name)) != field.default
+        ]
+        lines.append(f"# the column {column.name!r}\t{', '.join(fields)}\n")
+    missing = sorted(set(schema.na_values))
+    return "".join([*lines, f"# `na_values`\t{missing}\n"])
 
 
 def check(
-    folder: SnapshotFolder,
-    manifest: Manifest,
-    here: Schema | None,
-    error: type[SnapshotError] = SnapshotError,
+    folder: SnapshotFolder, manifest: Manifest, here: Schema | None
 ) -> None:
     """Checks that the schemas of a snapshot and of a model agree.
 
     Ignores columns that either schema lacks or does not use. Does nothing if
-    either side has no schema. Raises `error` if a column differs.
+    either side has no schema. Raises SnapshotError if a column differs.
     """
     entry = next((f for f in manifest.files if f.file == NAME), None)
     if here is None or entry is None:
@@ -51,7 +66,7 @@ def check(
         shown = differences[:_MOST_SHOWN]
         if more > 0:
             shown.append(f"and {more} more differences")
-        raise error(
+        raise SnapshotError(
             f"{folder.version_path(manifest.version)}: was saved from a model "
             f"with another schema: {'; '.join(shown)}. The rows of its tables "
             "belong to values that were read with that schema. Build the model "

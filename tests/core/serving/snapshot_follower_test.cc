@@ -15,8 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/core/testing/snapshot_folders.h"
-#include "tf_ops/core/embedding/embedding_store.h"
+#include "tests/core/serving/follower_test.h"
 
 namespace {
 // Reads of files of this name fail; empty: none.
@@ -43,74 +42,9 @@ extern "C" ssize_t pread(int file, void* out, size_t count, off_t offset) {
 namespace lodestar {
 namespace {
 
-constexpr int kDim = 2;
-
-FollowingModel Model(RowStorage storage = RowStorage::kSame) {
-  RowInitializer initializer;
-  EXPECT_TRUE(
-      RowInitializer::Create("zeros", 0.0f, 0.0f, 1, 2, &initializer).ok());
-  std::unique_ptr<EmbeddingStore> store;
-  TablePolicies policies;
-  policies.storage = storage;
-  EXPECT_TRUE(
-      EmbeddingStore::Create(kDim, 4, initializer, &store, policies).ok());
-  FollowingModel model;
-  model.tables.push_back({"t", std::move(store)});
-  model.weights.push_back({"dense/bias", "float32", {1}});
-  return model;
-}
-
-MadeVersion Version(int64_t number) {
-  MadeVersion made(number);
-  return made.Weights({{"dense/bias", {static_cast<float>(number)}}});
-}
-
-// Returns the first values of rows; 0 for missing ones.
-std::vector<float> Rows(const FollowedContent& content,
-                        const std::vector<int64_t>& ids) {
-  std::vector<float> rows(ids.size() * kDim);
-  EXPECT_TRUE(
-      content.tables[0]
-          ->FindRows(ids, nullptr, Missing(), rows.data(), nullptr, Execution())
-          .ok());
-  std::vector<float> first;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    EXPECT_EQ(rows[i * kDim], rows[i * kDim + 1]);
-    first.push_back(rows[i * kDim]);
-  }
-  return first;
-}
-
-float Weight(const FollowedContent& content) {
-  float weight = 0;
-  EXPECT_EQ(content.weights.at(0).size(), sizeof(weight));
-  std::memcpy(&weight, content.weights[0].data(), sizeof(weight));
-  return weight;
-}
-
-class SnapshotFollowerTest : public testing::Test {
+class SnapshotFollowerTest : public FollowerTest {
  protected:
-  int64_t Refresh() {
-    follower_.Refresh(model_, nullptr, install_);
-    const auto content = follower_.current();
-    return content == nullptr ? 0 : content->manifest.id.version;
-  }
-  std::vector<float> Found(const std::vector<int64_t>& ids) {
-    return Rows(*follower_.current(), ids);
-  }
-  void ExpectError(const std::string& message) {
-    const std::string error = follower_.stats().last_error;
-    if (message.empty()) {
-      EXPECT_EQ(error, "");
-    } else {
-      EXPECT_NE(error.find(message), std::string::npos) << error;
-    }
-  }
-
-  const FolderMaker maker_;
-  FollowingModel model_ = Model();
-  SnapshotFollower follower_{maker_.path()};
-  SnapshotFollower::Install install_;
+  SnapshotFollowerTest() : FollowerTest(TableCopies::kTwo) {}
 };
 
 TEST_F(SnapshotFollowerTest, WithoutAVersionThereIsNoContent) {
@@ -148,6 +82,17 @@ TEST_F(SnapshotFollowerTest, ReadsOnlyChangesOnceBothCopiesExist) {
   EXPECT_EQ(stats.full_updates, 2);
   EXPECT_EQ(stats.failures, 0);
   EXPECT_GE(stats.seconds_since_update, 0);
+  EXPECT_GT(stats.last_update_seconds, 0);
+  EXPECT_EQ(stats.polls, 5);
+  EXPECT_EQ(stats.newest_version, 5);
+  EXPECT_EQ(stats.lag_versions, 0);
+  EXPECT_EQ(stats.metadata, "{\"x\": 1e400}");
+  // Both copies are read, and then changed: one by the versions 2 to 4, the
+  // other one by 3 to 5.
+  EXPECT_EQ(stats.rows_written, 3 + 2 + 4 + 4);
+  EXPECT_EQ(stats.rows_removed, 2 + 1);
+  EXPECT_EQ(stats.idle_bytes.size(), 1);
+  EXPECT_GT(stats.idle_bytes[0], 0);
 }
 
 TEST_F(SnapshotFollowerTest, RowsAreStoredAsThoseOfTheModel) {
@@ -284,10 +229,14 @@ TEST_F(SnapshotFollowerTest, RefusesVersionsOfOtherModels) {
   model_.tables[0].name = "u";
   expect(Version(2), "has no table 'u', which the model reads");
   model_.tables[0].name = "t";
-  model_.schema = "label: [click]";
-  expect(Version(2).Schema("label: [buy]"),
-         "was saved from a model with another schema.yaml");
-  maker_.Add(Version(2).Schema(model_.schema));
+  model_.schema = {{"the column 'a'", "kind='hash'"}, {"the column 'b'", "x"}};
+  expect(Version(2).Schema("# the column 'a'\tkind='int'\nlabel: [click]\n"),
+         "another schema: the column 'a' is kind='int' in the snapshot, "
+         "kind='hash' in the model");
+  EXPECT_EQ(follower_.stats().model_error, follower_.stats().last_error);
+  // Columns of one side, and other comments, do not count.
+  maker_.Add(Version(2).Schema(
+      "# the column 'a'\tkind='hash'\n# the column 'c'\ty\n# no tab\n"));
   EXPECT_EQ(Refresh(), 2);
   // A version without a schema fits.
   maker_.Add(Version(3));
@@ -440,7 +389,7 @@ TEST_F(SnapshotFollowerTest, AReplacedFolderIsServed) {
   EXPECT_EQ(Found({1}), std::vector<float>{11});
 }
 
-// Versions 3 and 4 are removed, and training goes on from 2.
+// Versions 3 and 4 are removed, and training resumes from 2.
 TEST_F(SnapshotFollowerTest, ASecondHistoryWithTheSameNumbersIsServed) {
   maker_.Add(Version(1).Rows({{1, 1}}));
   for (int64_t number = 2; number <= 4; ++number) {

@@ -85,7 +85,8 @@ def test_content_of_the_file(model, path):
             "name": "words",
             "key_dtype": "string",
             "size": 2,
-            "mask_token": False,
+            # Of "ab" and of its lengths 1 and 1.
+            "vocabulary": "2:3802278198 16:4181781043",
         }
     ]
     assert [v["shape"] for v in document["model_variables"]] == [

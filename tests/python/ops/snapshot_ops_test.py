@@ -105,7 +105,6 @@ def test_a_snapshot_of_no_tables(tmp_path):
     assert snapshot_ops.write(snapshot, [], []) == []
     snapshot_ops.end(snapshot, "root/1")
     assert restore([], [], "root/1") == []
-    assert snapshot_ops.apply([], [], "root/1") == []
 
 
 def test_a_snapshot_that_is_dropped_has_not_been(tables, tmp_path):
@@ -212,9 +211,6 @@ def test_files_that_are_not_as_listed_change_nothing(field, tables, tmp_path):
             [(0, 1)],
             [""],
         ),
-        lambda: snapshot_ops.apply(
-            handles(others[1:]), [[changed(*delta)]], "root/2"
-        ),
         lambda: snapshot_ops.compact(
             [as_listed(*whole), changed(*delta)], out, b"x"
         ),
@@ -304,7 +300,7 @@ def listing(tables, part=0, parts=1):
         ("Load", {"listed": [[0] * 5] * 2}, "`listed` has shape [2,5]"),
         ("Load", {"listed": listing([0, 2])}, "has table 2, expected 0 to 1"),
         ("Load", {"listed": listing([-1, 0])}, "has table -1, expected 0 to 1"),
-        ("Apply", {"listed": listing([1, 1])}, "has no file of table 0"),
+        ("Load", {"listed": listing([1, 1])}, "has no file of table 0"),
         (
             "Load",
             {"listed": listing([0, 1], 1, 1)},
@@ -317,7 +313,7 @@ def listing(tables, part=0, parts=1):
             "`parts` has part 0 of 1099511627776",
         ),
         (
-            "Apply",
+            "Load",
             {"parts": [[0, 1]]},
             "`parts` has shape [1,2], expected [2,2]",
         ),
@@ -334,12 +330,6 @@ def test_mismatches_with_the_tables_are_reported(
             "listed": listing([0, 1]),
             "parts": [[0, 1]] * 2,
             "bases": ["", ""],
-        },
-        "Apply": {
-            "files": paths,
-            "listed": listing([0, 1]),
-            "parts": [[0, 1]] * 2,
-            "base": "",
         },
     }[name]
     before = contents(tables)
@@ -358,7 +348,6 @@ def test_a_table_may_occur_once(tables, tmp_path):
     for call_with in (
         lambda: snapshot_ops.begin(twice, ["", ""]),
         lambda: restore(twice, [["a"], ["a"]], ""),
-        lambda: snapshot_ops.apply(twice, [listed(["a"]), listed(["a"])], ""),
     ):
         with pytest.raises(
             tf.errors.InvalidArgumentError,
@@ -372,7 +361,6 @@ TABLE_OPS = [
     "SnapshotWrite",
     "SnapshotEnd",
     "SnapshotLoad",
-    "SnapshotApply",
     "SnapshotMerge",
 ]
 

@@ -4,65 +4,25 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from followed_models import Trainer
+from followed_models import SERVERS, Trainer, assert_serves, serve
 
 import lodestar
 
 
-class Live:
-    """A LiveModel."""
-
-    def __init__(self, trainer, **options):
-        self.live = lodestar.serving.LiveModel(
-            trainer.exported, trainer.snapshots, poll_seconds=None, **options
-        )
-
-    def refresh(self):
-        self.live.poll()
-        return self.live.version()
-
-    def __call__(self, features):
-        return self.live(features)
-
-
-class InPlace(Live):
-    """A LiveModel with a single copy of the tables."""
-
-    def __init__(self, trainer):
-        super().__init__(trainer, consistency="row")
-
-
-class Export:
-    """An export that follows the folder by itself."""
-
-    def __init__(self, trainer):
-        lodestar.export.save(
-            trainer.model, trainer.exported, follow=trainer.snapshots
-        )
-        self.loaded = tf.saved_model.load(str(trainer.exported))
-
-    def refresh(self):
-        return int(self.loaded.signatures["refresh"]()["version"])
-
-    def __call__(self, features):
-        return self.loaded.serve(features)
-
-
-@pytest.fixture(params=[Live, InPlace, Export])
-def reader_of(request):
+@pytest.fixture(params=SERVERS)
+def server(request):
     return request.param
 
 
 @pytest.fixture
-def trainer(tmp_path):
-    return Trainer(tmp_path)
+def trainer(tmp_path, server):
+    return Trainer(tmp_path, follow=server == "export")
 
 
-def assert_serves(reader, trainer):
-    want, got = trainer.outputs(), reader(trainer.features)
-    for name, value in want.items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-6, atol=1e-6)
+def refresh(reader):
+    """Returns the version after a poll."""
+    reader.poll()
+    return reader.version()
 
 
 def restored(trainer, version, folder):
@@ -76,16 +36,16 @@ def restored(trainer, version, folder):
     return new
 
 
-def follow(trainer, reader_of, newest):
+def follow(trainer, server, newest):
     """Returns a reader of versions 1 to `newest`, of which one is full."""
     trainer.train()
     trainer.save()
-    reader = reader_of(trainer)
-    assert reader.refresh() == 1
+    reader = serve(trainer, server)
+    assert refresh(reader) == 1
     for version in range(2, newest + 1):
         trainer.train()
         assert trainer.save(delta=True).kind == "delta"
-        assert reader.refresh() == version
+        assert refresh(reader) == version
     assert_serves(reader, trainer)
     return reader
 
@@ -95,8 +55,8 @@ def remove(trainer, *versions):
         shutil.rmtree(trainer.snapshots / f"{version:08d}")
 
 
-def test_training_goes_on_from_an_older_version(trainer, reader_of, tmp_path):
-    reader = follow(trainer, reader_of, 4)
+def test_training_goes_on_from_an_older_version(trainer, server, tmp_path):
+    reader = follow(trainer, server, 4)
     # A bad day.
     remove(trainer, 3, 4)
     new = restored(trainer, 2, tmp_path / "new")
@@ -106,61 +66,61 @@ def test_training_goes_on_from_an_older_version(trainer, reader_of, tmp_path):
         assert (info.version, info.parent) == (version, version - 1)
         if version > 3:
             # The folder has other versions 3 and 4 than those that were read.
-            assert reader.refresh() == version
+            assert refresh(reader) == version
             assert_serves(reader, new)
     new.train()
     new.save(delta=True)
-    assert reader.refresh() == 6
+    assert refresh(reader) == 6
     assert_serves(reader, new)
 
 
-def test_a_new_history_may_be_longer(trainer, reader_of, tmp_path):
-    reader = follow(trainer, reader_of, 3)
+def test_a_new_history_may_be_longer(trainer, server, tmp_path):
+    reader = follow(trainer, server, 3)
     remove(trainer, 3)
     new = restored(trainer, 2, tmp_path / "new")
     for _ in range(2):
         new.train()
         new.save(delta=True)
-    assert reader.refresh() == 4
+    assert refresh(reader) == 4
     assert_serves(reader, new)
 
 
-def test_removed_versions_are_not_served(trainer, reader_of, tmp_path):
-    reader = follow(trainer, reader_of, 3)
+def test_removed_versions_are_not_served(trainer, server, tmp_path):
+    reader = follow(trainer, server, 3)
     remove(trainer, 3)
-    assert reader.refresh() == 2
+    assert refresh(reader) == 2
     assert_serves(reader, restored(trainer, 2, tmp_path / "new"))
 
 
-def test_a_folder_restored_from_a_backup(trainer, reader_of, tmp_path):
-    reader = follow(trainer, reader_of, 2)
+def test_a_folder_restored_from_a_backup(trainer, server, tmp_path):
+    reader = follow(trainer, server, 2)
     shutil.copytree(trainer.snapshots, tmp_path / "backup")
     for _ in range(2):
         trainer.train()
         trainer.save(delta=True)
-    assert reader.refresh() == 4
+    assert refresh(reader) == 4
     shutil.rmtree(trainer.snapshots)
     shutil.move(tmp_path / "backup", trainer.snapshots)
     new = restored(trainer, None, tmp_path / "new")
     for _ in range(2):
         new.train()
         assert new.save(delta=True).kind == "delta"
-    assert reader.refresh() == 4
+    assert refresh(reader) == 4
     assert_serves(reader, new)
 
 
 def test_a_version_that_is_compacted_in_the_new_history(
-    trainer, reader_of, tmp_path
+    trainer, server, tmp_path
 ):
-    reader = follow(trainer, reader_of, 3)
+    reader = follow(trainer, server, 3)
     remove(trainer, 3)
     new = restored(trainer, 2, tmp_path / "new")
     new.train()
     new.save(delta=True)
     lodestar.snapshot.compact(trainer.snapshots)
-    assert reader.refresh() == 4
+    assert refresh(reader) == 4
     assert_serves(reader, new)
     new.train()
     assert new.save(delta=True).kind == "delta"
-    assert reader.refresh() == 5
+    assert refresh(reader) == 5
     assert_serves(reader, new)

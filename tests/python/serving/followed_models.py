@@ -1,18 +1,21 @@
 """A model that is trained and saved, for tests that follow its snapshots."""
 
+import os
 import pathlib
 import shutil
 import tempfile
 import time
+import unittest.mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import lodestar
+from lodestar.export.follow import readable_stats
 
-# Options of an export that follows nothing -> its folder and its weights. An
-# export takes as long as most tests.
+# Options of an export -> its folder and its weights. An export takes as long
+# as most tests.
 _exports = {}
 
 
@@ -23,7 +26,8 @@ class Trainer:
         folder: Contains the export and the snapshots.
         eviction: The eviction policy of its table.
         from_rows: Whether the export has the `from_rows` signature.
-        follow: Whether the export follows the snapshots by itself.
+        follow: Whether the export follows the snapshots by itself, if `load`
+            loads it.
         poll_seconds: `poll_seconds` of the export.
         dtype: `dtype` of the export.
     """
@@ -63,15 +67,12 @@ class Trainer:
         self._rng = rng
         options = {"from_rows": from_rows, "dtype": dtype}
         if follow:
-            options |= {"follow": self.snapshots, "poll_seconds": poll_seconds}
-        elif eviction is None:
-            self._copy_export(options)
-            return
-        lodestar.export.save(self.model, self.exported, **options)
+            options |= {"follow": "/snapshots", "poll_seconds": poll_seconds}
+        self._copy_export(options, str(eviction))
 
-    def _copy_export(self, options):
+    def _copy_export(self, options, eviction):
         """Copies the export of the first model, and takes its weights."""
-        layer, key = self.model.layers[-1], str(options)
+        layer, key = self.model.layers[-1], f"{options} {eviction}"
         if key not in _exports:
             folder = tempfile.TemporaryDirectory()
             lodestar.export.save(self.model, folder.name, **options)
@@ -103,15 +104,57 @@ class Trainer:
         return self.model(self.features, training=False)
 
 
-class MutableIds(keras.Model):
-    """Looks up words in an id table that can change."""
+class Export:
+    """An export that follows the snapshots of a folder by itself."""
 
-    def __init__(self):
-        super().__init__()
-        self.table = lodestar.lookup.IdTable(["a"], mutable=True, name="ids")
+    def __init__(self, path, snapshots):
+        where = {"LODESTAR_SNAPSHOTS": str(snapshots)}
+        with unittest.mock.patch.dict(os.environ, where):
+            self.loaded = tf.saved_model.load(str(path))
 
-    def call(self, words):
-        return self.table.lookup(words)
+    def __call__(self, features):
+        return self.loaded.serve(features)
+
+    @property
+    def signatures(self):
+        return self.loaded.signatures
+
+    def poll(self):
+        before = self.version()
+        return int(self.signatures["refresh"]()["version"]) != (before or 0)
+
+    def version(self):
+        return self.stats()["version"]
+
+    def stats(self):
+        return readable_stats(self.signatures["follower_stats"]())
+
+
+# An export that follows by itself, and the consistencies of a LiveModel.
+SERVERS = ("export", "call", "row")
+
+
+def serve(trainer, server, poll_seconds=None, **options):
+    """Serves a trainer's export, with `follow` for the server "export"."""
+    if server == "export":
+        return Export(trainer.exported, trainer.snapshots)
+    return lodestar.serving.LiveModel(
+        trainer.exported,
+        trainer.snapshots,
+        poll_seconds,
+        consistency=server,
+        **options,
+    )
+
+
+def assert_serves(served, trainer):
+    """Checks that `served` returns the outputs of the trained model."""
+    want, got = trainer.outputs(), served(trainer.features)
+    assert set(got) == set(want)
+    np.testing.assert_array_equal(got["rows"], want["rows"])
+    np.testing.assert_allclose(
+        got["score"], want["score"], rtol=1e-6, atol=1e-6
+    )
 
 
 def table_file(snapshots, version):

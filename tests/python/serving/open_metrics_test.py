@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from followed_models import Trainer, flip_byte, table_file
+from followed_models import Trainer, flip_byte, serve, table_file
 
 from lodestar.serving import LiveModel, openmetrics
 
@@ -96,7 +96,8 @@ def test_a_live_model(tmp_path):
 
 def test_an_export_that_follows_snapshots(tmp_path):
     trainer = Trainer(tmp_path, follow=True)
-    loaded = tf.saved_model.load(str(trainer.exported))
+    served = serve(trainer, "export")
+    loaded = served.loaded
     found = parse(openmetrics(loaded))
     assert "lodestar_model_version" not in found
     assert only(found["lodestar_model_updates_total"]) == 0
@@ -114,6 +115,12 @@ def test_an_export_that_follows_snapshots(tmp_path):
         ("full_updates_total", 1),
         ("failures_total", 1),
         ("failing", 1),
+        ("newest_version", 2),
+        ("lag_versions", 1),
+        ("following", 0),
+        ("pinned", 0),
+        ("polls_total", 2),
+        ("rows_written_total", int(trainer.table.size())),
     ):
         assert only(found[f"lodestar_model_{name}"]) == value
     assert only(found["lodestar_model_since_update_seconds"]) > 0

@@ -3,52 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from followed_models import Trainer
+from followed_models import Trainer, serve
 
-import lodestar
 from lodestar._library import gen_ops
-from lodestar.embedding.stored_rows import DTYPES
-
-
-def following(trainer):
-    """Returns `serve` of an export that follows snapshots, and its refresh."""
-    loaded = tf.saved_model.load(str(trainer.exported))
-    refresh = loaded.signatures["refresh"]
-    return loaded.serve, lambda: int(refresh()["version"]), loaded
-
-
-def live(trainer, consistency):
-    model = lodestar.serving.LiveModel(
-        trainer.exported, trainer.snapshots, None, consistency=consistency
-    )
-
-    def refresh():
-        model.poll()
-        return model.version()
-
-    return model, refresh, model
-
-
-@pytest.mark.parametrize("server", ["export", "call", "row"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_whole_versions_and_changes_are_rounded(dtype, server, tmp_path):
-    follow = server == "export"
-    trainer = Trainer(tmp_path, follow=follow, dtype=dtype)
-    if follow:
-        serve, refresh, owner = following(trainer)
-    else:
-        serve, refresh, owner = live(trainer, server)
-    for version in range(1, 6):
-        trainer.train()
-        if version > 1:
-            trainer.table.remove(trainer.ids[version : version + 5])
-        trainer.save(delta=version not in (1, 4))
-        assert refresh() == version
-        want, got = trainer.outputs(), serve(trainer.features)
-        for name, value in want.items():
-            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-2)
-        assert np.abs(got["rows"] - want["rows"]).max() > 0
-    del owner
 
 
 def test_memory_of_what_follows(tmp_path):
@@ -56,13 +13,13 @@ def test_memory_of_what_follows(tmp_path):
     bytes_of = {}
     for dtype in (None, "int8"):
         trainer = Trainer(tmp_path / str(dtype), follow=True, dtype=dtype)
-        _, refresh, loaded = following(trainer)
+        served = serve(trainer, "export")
         trainer.train()
         trainer.save()
-        refresh()
+        served.poll()
         # The loaded table has the rows of the version.
         stats = gen_ops.lodestar_embedding_stats(
-            loaded.tables["clicks"].resource_handle
+            served.loaded.tables["clicks"].resource_handle
         ).stats.numpy()
         assert stats[0] == int(trainer.table.size())
         bytes_of[dtype] = stats[2] / stats[5]
@@ -75,14 +32,13 @@ def test_memory_of_what_follows(tmp_path):
 )
 def test_a_later_row_that_does_not_fit(dtype, value, read, tmp_path):
     trainer = Trainer(tmp_path, follow=True, dtype=dtype)
-    serve, refresh, owner = following(trainer)
+    served = serve(trainer, "export")
     trainer.table.insert_or_assign(trainer.ids[:1], [[value, 1, 1, 1]])
     trainer.save()
-    assert refresh() == 1
+    assert served.poll()
     ids = tf.RaggedTensor.from_tensor(trainer.ids[None, :1])
-    rows = serve({"clicks": ids})["rows"].numpy()
+    rows = served({"clicks": ids})["rows"].numpy()
     np.testing.assert_array_equal(rows[0, 0], np.float32(read))
-    del owner
 
 
 def test_an_export_of_a_served_model(tmp_path):
@@ -90,7 +46,7 @@ def test_an_export_of_a_served_model(tmp_path):
     trainer = Trainer(tmp_path, dtype="int8")
     trainer.train()
     trainer.save()
-    model, _, _ = live(trainer, "row")
+    model = serve(trainer, "row")
     rows = gen_ops.lodestar_embedding_export(
         model.loaded.tables["clicks"].resource_handle,
         dtype=tf.float32,

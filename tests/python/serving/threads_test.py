@@ -16,7 +16,7 @@ from served_models import batch, plain, trained_model
 import lodestar
 from lodestar._library import gen_ops
 
-SECONDS = float(os.environ.get("LODESTAR_STRESS_SECONDS", "4")) / 2
+SECONDS = float(os.environ.get("LODESTAR_STRESS_SECONDS", "2")) / 2
 THREADS = 8
 
 

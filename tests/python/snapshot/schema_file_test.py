@@ -124,7 +124,8 @@ def test_served_model_accepts_snapshots_of_its_schema(path, tmp_path, encoding):
     if encoding == "int":
         with pytest.raises(
             SnapshotError,
-            match="`encoding` of the column 'item' is 'int' in the snapshot",
+            match="the column 'item' is kind='sparse' in the snapshot, "
+            "kind='sparse', encoding='hash' in the model",
         ):
             lodestar.serving.LiveModel(export, path, poll_seconds=None)
         return

@@ -61,7 +61,41 @@ bool IsDelta(const Manifest& manifest, const FollowingModel& model) {
   return true;
 }
 
-// Returns InvalidArgument unless the version has the model's tables and schema.
+// Formats names for an error message.
+template <typename Names>
+std::string Quoted(const Names& names) {
+  std::vector<std::string> quoted;
+  for (const auto& name : names) quoted.push_back(StrCat("'", name, "'"));
+  return quoted.empty() ? "none" : Join(quoted);
+}
+
+Execution OnDeviceOf(const FollowingModel::Table& table,
+                     const ParallelFor* parallel) {
+  return table.on == nullptr ? Execution(parallel) : table.on(parallel);
+}
+
+// Returns InvalidArgument if a column of both schemas differs, or what is a
+// missing value. Columns that either side does not use do not count.
+Status CheckSchema(const Manifest& manifest, const FollowingModel& model,
+                   const SnapshotFolder& folder) {
+  const ManifestFile* const schema = manifest.FindFile(kSchema);
+  if (schema == nullptr || model.schema.empty()) return Status();
+  std::string yaml;
+  LODESTAR_RETURN_IF_ERROR(folder.ReadFile(manifest, *schema, &yaml));
+  for (const auto& [column, saved] : ReadMeanings(yaml)) {
+    const auto here = model.schema.find(column);
+    if (here == model.schema.end() || here->second == saved) continue;
+    return InvalidArgument(
+        folder.VersionPath(manifest.id.version),
+        ": was saved from a model with another schema: ", column, " is ", saved,
+        " in the snapshot, ", here->second, " in the model. The rows of its ",
+        "tables belong to values that were read with that schema. Export the "
+        "model again.");
+  }
+  return Status();
+}
+
+// Returns InvalidArgument unless the version has the model's tables.
 Status CheckTables(const Manifest& manifest, const FollowingModel& model,
                    const SnapshotFolder& folder) {
   const std::string path = folder.VersionPath(manifest.id.version);
@@ -69,8 +103,12 @@ Status CheckTables(const Manifest& manifest, const FollowingModel& model,
     const std::vector<const ManifestTable*> parts =
         manifest.PartsOf(table.name);
     if (parts.empty()) {
+      std::vector<std::string_view> saved;
+      for (const auto& [name, unused] : manifest.parts) saved.push_back(name);
       return InvalidArgument(path, ": has no table '", table.name,
-                             "', which the model reads");
+                             "', which the model reads; it has ", Quoted(saved),
+                             ". Export the model again, or use `rename` of "
+                             "LiveModel.");
     }
     const std::string dtype(NameOf(table.like->type()));
     if (parts[0]->dim != table.like->dim() || parts[0]->dtype != dtype) {
@@ -80,14 +118,7 @@ Status CheckTables(const Manifest& manifest, const FollowingModel& model,
                              dtype, " in the model");
     }
   }
-  const ManifestFile* const schema = manifest.FindFile(kSchema);
-  if (schema == nullptr || model.schema.empty()) return Status();
-  std::string found;
-  LODESTAR_RETURN_IF_ERROR(folder.ReadFile(manifest, *schema, &found));
-  if (found == model.schema) return Status();
-  return InvalidArgument(path,
-                         ": was saved from a model with another schema.yaml. "
-                         "Export the model again.");
+  return Status();
 }
 
 // Removes the numbers of Keras from a path: dense_1/kernel is dense/kernel.
@@ -179,8 +210,10 @@ Status ReadWeights(const Manifest& manifest, const FollowingModel& model,
     const FollowingModel::Weight& weight = model.weights[w];
     if (matches[w].empty()) {
       return InvalidArgument(path, ": has no weight '", weight.path,
-                             "', which the model reads. Save the model, or the "
-                             "weights as `dense`, with snapshot.save.");
+                             "', which the model reads; it has ", Quoted(paths),
+                             ". Save the model, or the weights as `dense`, "
+                             "with snapshot.save, or use weights='keep' of "
+                             "LiveModel.");
     }
     SavedArray& array = arrays[matches[w]];
     if (array.dtype != weight.dtype || array.shape != weight.shape) {
@@ -307,6 +340,18 @@ std::string DigestOf(const SavedArray& array) {
   return StrCat(bytes, ":", Crc32c(array.bytes.data(), bytes));
 }
 
+std::map<std::string, std::string> ReadMeanings(std::string_view yaml) {
+  std::map<std::string, std::string> meanings;
+  while (!yaml.empty()) {
+    const std::string_view line = yaml.substr(0, yaml.find('\n'));
+    yaml.remove_prefix(std::min(line.size() + 1, yaml.size()));
+    const size_t tab = line.find('\t');
+    if (line.substr(0, 2) != "# " || tab == std::string_view::npos) continue;
+    meanings.emplace(line.substr(2, tab - 2), line.substr(tab + 1));
+  }
+  return meanings;
+}
+
 std::shared_ptr<FollowedContent> SnapshotFollower::serving() const {
   MutexLock lock(&mutex_);
   return serving_;
@@ -319,6 +364,7 @@ FollowerStats SnapshotFollower::stats() const {
     stats.version = serving_->manifest.id.version;
     stats.step = serving_->manifest.step;
     stats.time = serving_->manifest.time;
+    stats.metadata = serving_->manifest.metadata;
     stats.seconds_since_update =
         std::chrono::duration<double>(Clock::now() - updated_).count();
   }
@@ -339,48 +385,95 @@ void SnapshotFollower::Refresh(const FollowingModel& model,
   const Status listed = folder_.ListVersions(&versions);
   if (!listed.ok()) {
     MutexLock lock(&mutex_);
+    ++stats_.polls;
     stats_.last_error = listed.message();
     return;
   }
   const int64_t last_known = LastKnown(versions);
+  for (auto refusal = refusals_.begin(); refusal != refusals_.end();) {
+    const int64_t version = refusal->first;
+    const bool is_newer =
+        version > last_known &&
+        std::binary_search(versions.begin(), versions.end(), version);
+    refusal = is_newer ? std::next(refusal) : refusals_.erase(refusal);
+  }
   int64_t failures = 0;
-  std::map<int64_t, Refusal> refusals;
   for (auto version = versions.rbegin();
-       version != versions.rend() && *version > last_known; ++version) {
-    const auto known = refusals_.find(*version);
-    if (known != refusals_.end() && !known->second.stamp.empty() &&
-        known->second.stamp == StampOf(known->second.read)) {
-      refusals.insert(*known);
-      continue;
-    }
+       !pinned_ && version != versions.rend() && *version > last_known;
+       ++version) {
+    Refusal& known = refusals_[*version];
+    if (!known.stamp.empty() && known.stamp == StampOf(known.read)) continue;
     Refusal refusal;
-    Status status;
-    try {
-      status = TryVersion(*version, model, parallel, install, &refusal);
-    } catch (const std::bad_alloc&) {
-      status =
-          ResourceExhausted(folder_.VersionPath(*version), ": memory ran out.");
-    }
-    if (status.ok()) break;
+    refusal.error = TryVersion(*version, model, parallel, install, &refusal);
+    // Serving a version forgets the errors of all older ones.
+    if (refusal.error.ok()) break;
     // Files that changed meanwhile may be right now.
-    if (!IsAboutContent(status) || refusal.stamp != StampOf(refusal.read)) {
+    if (!IsAboutContent(refusal.error) ||
+        refusal.stamp != StampOf(refusal.read)) {
       refusal.stamp.clear();
     }
-    refusal.error = status.message();
-    refusals.emplace(*version, std::move(refusal));
+    refusals_[*version] = std::move(refusal);
     ++failures;
   }
-  refusals_ = std::move(refusals);
+  ShowState(versions);
   MutexLock lock(&mutex_);
+  ++stats_.polls;
   stats_.failures += failures;
-  stats_.last_error =
-      refusals_.empty() ? std::string() : refusals_.rbegin()->second.error;
+}
+
+Status SnapshotFollower::Pin(int64_t version, const FollowingModel& model,
+                             const ParallelFor* parallel,
+                             const Install& install) {
+  MutexLock refresh(&refresh_mutex_);
+  std::vector<int64_t> versions;
+  LODESTAR_RETURN_IF_ERROR(folder_.ListVersions(&versions));
+  if (!std::binary_search(versions.begin(), versions.end(), version)) {
+    return Status(
+        StatusCode::kNotFound,
+        StrCat(folder_.path(), ": has no version ", version, "; it has ",
+               versions.empty() ? "none" : Join(versions)));
+  }
+  Refusal unused;
+  LODESTAR_RETURN_IF_ERROR(
+      TryVersion(version, model, parallel, install, &unused));
+  pinned_ = true;
+  ShowState(versions);
+  return Status();
+}
+
+void SnapshotFollower::Unpin() {
+  MutexLock refresh(&refresh_mutex_);
+  pinned_ = false;
+  MutexLock lock(&mutex_);
+  stats_.pinned = false;
+}
+
+void SnapshotFollower::ShowState(const std::vector<int64_t>& versions) {
+  const int64_t last_known = LastKnown(versions);
+  MutexLock lock(&mutex_);
+  stats_.pinned = pinned_;
+  stats_.newest_version = versions.empty() ? 0 : versions.back();
+  stats_.lag_versions =
+      versions.end() -
+      std::upper_bound(versions.begin(), versions.end(), last_known);
+  ShowErrors();
+}
+
+void SnapshotFollower::ShowErrors() {
+  stats_.last_error.clear();
+  stats_.model_error.clear();
+  for (const auto& [version, refusal] : refusals_) {
+    stats_.last_error = refusal.error.message();
+    if (refusal.error.code() == StatusCode::kInvalidArgument) {
+      stats_.model_error = refusal.error.message();
+    }
+  }
 }
 
 int64_t SnapshotFollower::LastKnown(
     const std::vector<int64_t>& versions) const {
   const std::shared_ptr<FollowedContent> served = serving();
-  if (served == nullptr) return 0;
+  if (served == nullptr || torn_) return 0;
   const VersionId& id = served->manifest.id;
   // The newest version is never removed for newer ones.
   if (!versions.empty() && versions.back() < id.version) return 0;
@@ -395,8 +488,8 @@ int64_t SnapshotFollower::LastKnown(
 Status SnapshotFollower::TryVersion(int64_t version,
                                     const FollowingModel& model,
                                     const ParallelFor* parallel,
-                                    const Install& install, Refusal* refusal) {
-  const std::shared_ptr<FollowedContent> served = serving();
+                                    const Install& install,
+                                    Refusal* refusal) try {
   refusal->read = {version};
   refusal->stamp = StampOf(refusal->read);
   ManifestChain chain;
@@ -412,105 +505,191 @@ Status SnapshotFollower::TryVersion(int64_t version,
   // Again, because a file may have changed before the stamp was taken.
   if (!status.ok()) status = folder_.ReadChain(version, &chain);
   LODESTAR_RETURN_IF_ERROR(status);
+  status = ServeLast(chain, model, parallel, install);
+  // If this fails too, the next Refresh reads a version in full.
+  if (torn_) (void)Mend(model, parallel, install);
+  return status;
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted(folder_.VersionPath(version), ": memory ran out.");
+}
+
+Status SnapshotFollower::ServeLast(const ManifestChain& chain,
+                                   const FollowingModel& model,
+                                   const ParallelFor* parallel,
+                                   const Install& install) {
+  const Clock::time_point began = Clock::now();
+  const std::shared_ptr<FollowedContent> served = serving();
   auto content = std::make_shared<FollowedContent>();
-  bool full = false;
-  const bool is_new = served == nullptr ||
-                      PositionOf(served->manifest, chain) != chain.size() - 1;
-  if (is_new) {
-    LODESTAR_RETURN_IF_ERROR(
-        Load(chain, model, parallel, content.get(), &full));
-  } else {
+  FollowerStats loaded;
+  if (served != nullptr && !torn_ &&
+      PositionOf(served->manifest, chain) == chain.size() - 1) {
     *content = *served;  // Compaction made a version of equal content.
+  } else {
+    loaded.updates = 1;
+    LODESTAR_RETURN_IF_ERROR(
+        Load(chain, model, parallel, content.get(), &loaded));
   }
   content->manifest = *chain.back();
   if (install != nullptr) LODESTAR_RETURN_IF_ERROR(install(*content));
-  Publish(std::move(content), is_new, full);
+  loaded.last_update_seconds =
+      std::chrono::duration<double>(Clock::now() - began).count();
+  Publish(std::move(content), loaded, model);
+  return Status();
+}
+
+Status SnapshotFollower::Mend(const FollowingModel& model,
+                              const ParallelFor* parallel,
+                              const Install& install) {
+  auto content = std::make_shared<FollowedContent>(*serving());
+  content->tables.clear();
+  ManifestChain chain;
+  LODESTAR_RETURN_IF_ERROR(
+      folder_.ReadChain(content->manifest.id.version, &chain));
+  if (!(chain.back()->id == content->manifest.id)) {
+    return DataLoss("the served version was replaced");
+  }
+  FollowerStats loaded;
+  LODESTAR_RETURN_IF_ERROR(
+      ReadWhole(chain, model, parallel, content.get(), &loaded));
+  if (install != nullptr) LODESTAR_RETURN_IF_ERROR(install(*content));
+  Publish(std::move(content), FollowerStats(), model);
   return Status();
 }
 
 void SnapshotFollower::Publish(std::shared_ptr<FollowedContent> content,
-                               bool is_new, bool full) {
+                               const FollowerStats& loaded,
+                               const FollowingModel& model) {
+  torn_ = false;
+  refusals_.erase(refusals_.begin(),
+                  refusals_.upper_bound(content->manifest.id.version));
+  {
+    MutexLock lock(&mutex_);
+    serving_.swap(content);
+    ShowErrors();
+    if (loaded.updates == 0) return;
+    updated_ = Clock::now();
+    stats_.last_update_seconds = loaded.last_update_seconds;
+    stats_.updates += loaded.updates;
+    stats_.full_updates += loaded.full_updates;
+    stats_.rows_written += loaded.rows_written;
+    stats_.rows_removed += loaded.rows_removed;
+    stats_.bytes += loaded.bytes;
+  }
+  if (copies_ == TableCopies::kTwo) SetIdle(std::move(content), model);
+}
+
+void SnapshotFollower::SetIdle(std::shared_ptr<FollowedContent> content,
+                               const FollowingModel& model) {
+  std::vector<int64_t> bytes;
+  for (size_t t = 0; content != nullptr && t < content->tables.size(); ++t) {
+    EmbeddingStats stats;
+    // Statistics are not worth an error.
+    (void)content->tables[t]->ReadStats(&stats,
+                                        OnDeviceOf(model.tables[t], nullptr));
+    bytes.push_back(stats.index_bytes + stats.row_bytes + stats.slot_bytes +
+                    stats.policy_bytes);
+  }
+  // The old copy may be freed after the lock.
+  idle_.swap(content);
   MutexLock lock(&mutex_);
-  serving_.swap(content);
-  if (!is_new) return;
-  idle_ = std::move(content);
-  updated_ = Clock::now();
-  ++stats_.updates;
-  if (full) ++stats_.full_updates;
+  stats_.idle_bytes = std::move(bytes);
 }
 
 Status SnapshotFollower::Load(const ManifestChain& chain,
                               const FollowingModel& model,
                               const ParallelFor* parallel,
-                              FollowedContent* content, bool* full) {
-  LODESTAR_RETURN_IF_ERROR(CheckTables(*chain.back(), model, folder_));
+                              FollowedContent* content, FollowerStats* loaded) {
+  const Manifest& last = *chain.back();
+  LODESTAR_RETURN_IF_ERROR(CheckTables(last, model, folder_));
+  LODESTAR_RETURN_IF_ERROR(CheckSchema(last, model, folder_));
   LODESTAR_RETURN_IF_ERROR(
-      ReadWeights(*chain.back(), model, folder_, &content->weights));
+      ReadWeights(last, model, folder_, &content->weights));
   LODESTAR_RETURN_IF_ERROR(
-      ReadIdTables(*chain.back(), model, folder_, serving().get(), content));
-  if (idle_ != nullptr && IsUnused(idle_)) {
-    const size_t first = PositionOf(idle_->manifest, chain) + 1;
+      ReadIdTables(last, model, folder_, serving().get(), content));
+  for (const ManifestFile& file : last.files) {
+    if (!file.label.empty()) loaded->bytes += file.bytes;
+  }
+  // The copy that receives the changes since its version, if it can.
+  std::shared_ptr<FollowedContent> base;
+  if (copies_ == TableCopies::kOne) {
+    if (!torn_) base = serving();
+  } else if (idle_ != nullptr && IsUnused(idle_)) {
+    base = std::move(idle_);
+  }
+  // Frees memory for new tables. After an error while changes are applied, the
+  // tables may have some of them, so they are dropped.
+  SetIdle(nullptr, model);
+  if (base != nullptr) {
+    const size_t first = PositionOf(base->manifest, chain) + 1;
     if (first <= chain.size() &&
         std::all_of(chain.begin() + static_cast<int64_t>(first), chain.end(),
                     [&](const auto& m) { return IsDelta(*m, model); })) {
-      return ApplyDeltas(chain, first, model, content);
+      content->tables = base->tables;
+      return ApplyDeltas(chain, first, model, content, loaded);
     }
   }
-  // Frees memory for the new tables.
-  idle_.reset();
-  *full = true;
-  return ReadWhole(chain, model, parallel, content);
+  base.reset();
+  loaded->full_updates = 1;
+  return ReadWhole(chain, model, parallel, content, loaded);
 }
 
 Status SnapshotFollower::ApplyDeltas(const ManifestChain& chain, size_t first,
                                      const FollowingModel& model,
-                                     FollowedContent* content) {
-  // After an error the tables may have some of the changes, so they are
-  // dropped.
-  const std::shared_ptr<FollowedContent> idle = std::move(idle_);
-  idle_.reset();
+                                     FollowedContent* content,
+                                     FollowerStats* loaded) {
   for (size_t at = first; at < chain.size(); ++at) {
     std::vector<std::unique_ptr<SnapshotDelta>> deltas(model.tables.size());
     for (size_t t = 0; t < model.tables.size(); ++t) {
+      const FollowingModel::Table& table = model.tables[t];
       std::vector<ListedFile> files;
-      for (const ManifestTable* part :
-           chain[at]->PartsOf(model.tables[t].name)) {
+      for (const ManifestTable* part : chain[at]->PartsOf(table.name)) {
         LODESTAR_RETURN_IF_ERROR(
             folder_.CheckFile(*chain[at], *part, &files.emplace_back()));
+        if (table.part.number == 0) loaded->bytes += part->bytes;
       }
-      LODESTAR_RETURN_IF_ERROR(
-          SnapshotDelta::Open(files, TablePart(), idle->tables[t].get(),
-                              ServingOptions(), Execution(), &deltas[t]));
+      LODESTAR_RETURN_IF_ERROR(SnapshotDelta::Open(
+          files, table.part, content->tables[t].get(), ServingOptions(),
+          OnDeviceOf(table, nullptr), &deltas[t]));
     }
-    for (const auto& delta : deltas) {
+    torn_ = copies_ == TableCopies::kOne;
+    for (size_t t = 0; t < model.tables.size(); ++t) {
+      // Makes the device of the table current.
+      (void)OnDeviceOf(model.tables[t], nullptr);
       SnapshotDelta::Applied applied;
-      LODESTAR_RETURN_IF_ERROR(delta->Apply(&applied));
+      LODESTAR_RETURN_IF_ERROR(deltas[t]->Apply(&applied));
+      loaded->rows_written += applied.written;
+      loaded->rows_removed += applied.removed;
     }
   }
-  content->tables = std::move(idle->tables);
   return Status();
 }
 
 Status SnapshotFollower::ReadWhole(const ManifestChain& chain,
                                    const FollowingModel& model,
                                    const ParallelFor* parallel,
-                                   FollowedContent* content) const {
+                                   FollowedContent* content,
+                                   FollowerStats* loaded) const {
   for (const FollowingModel::Table& table : model.tables) {
     std::vector<PartFiles> files;
     LODESTAR_RETURN_IF_ERROR(folder_.TableFiles(chain, table.name, &files));
     std::vector<SavedPart> saved;
     for (PartFiles& part : files) {
+      if (table.part.number == 0) loaded->bytes += part.bytes;
       saved.push_back({{static_cast<uint32_t>(part.part),
                         static_cast<uint32_t>(part.parts)},
                        std::move(part.files)});
     }
+    const Execution on = OnDeviceOf(table, parallel);
     std::unique_ptr<Table> restored;
-    LODESTAR_RETURN_IF_ERROR(RestoreTable(saved, TablePart(), *table.like,
-                                          ServingOptions(), parallel,
-                                          Execution(parallel), &restored));
+    LODESTAR_RETURN_IF_ERROR(RestoreTable(saved, table.part, *table.like,
+                                          ServingOptions(), parallel, on,
+                                          &restored));
+    int64_t rows = 0;
+    LODESTAR_RETURN_IF_ERROR(restored->ReadSize(&rows, on));
+    loaded->rows_written += rows;
     // All copies share the counters of lookups, which never decrease then.
-    LODESTAR_RETURN_IF_ERROR(restored->CopyLiveState(
-        *table.like, Table::OwnState(), Execution(parallel)));
+    LODESTAR_RETURN_IF_ERROR(
+        restored->CopyLiveState(*table.like, Table::OwnState(), on));
     content->tables.push_back(std::move(restored));
   }
   return Status();

@@ -140,8 +140,9 @@ class Record {
       return read_item(item);
     });
   }
-  void CheckObject(std::string_view name) {
+  void GetObject(std::string_view name, std::string* out) {
     const std::string_view value = Find(name);
+    *out = value;
     if (JsonReader(value).Peek() == Kind::kObject) return;
     Refuse(StrCat("`", name, "` must be an object"), value);
   }
@@ -231,7 +232,7 @@ void Read(Record* fields, std::string* kind, Manifest* out) {
   ReadAll(fields, "tables", "a table", &out->tables);
   ReadAll(fields, "blobs", "a blob", &out->blobs);
   ReadAll(fields, "files", "a file", &out->files);
-  fields->CheckObject("metadata");
+  fields->GetObject("metadata", &out->metadata);
   fields->GetText("lodestar", kAnyText, &unused);
 }
 

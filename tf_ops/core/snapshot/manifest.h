@@ -62,6 +62,7 @@ struct Manifest {
   VersionId same_as;  // that compaction made this version from
   int64_t step = 0;
   std::string time;
+  std::string metadata;  // a JSON object
   std::vector<ManifestTable> tables;
   std::vector<ManifestBlob> blobs;
   std::vector<ManifestFile> files;

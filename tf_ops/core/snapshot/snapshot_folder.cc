@@ -237,7 +237,7 @@ Status SnapshotFolder::TableFiles(const ManifestChain& chain,
   parts->clear();
   for (const ManifestTable* last : chain.back()->PartsOf(name)) {
     open.push_back(parts->size());
-    parts->push_back({last->part, last->parts, {}});
+    parts->push_back({last->part, last->parts, {}, 0});
   }
   for (auto manifest = chain.rbegin();
        manifest != chain.rend() && !open.empty(); ++manifest) {
@@ -247,6 +247,7 @@ Status SnapshotFolder::TableFiles(const ManifestChain& chain,
     for (const size_t part : open) {
       LODESTAR_RETURN_IF_ERROR(CheckFile(**manifest, *entries[part],
                                          &(*parts)[part].files.emplace_back()));
+      (*parts)[part].bytes += entries[part]->bytes;
       if (!entries[part]->whole) still_open.push_back(part);
     }
     open = std::move(still_open);

@@ -23,6 +23,7 @@ struct PartFiles {
   int64_t part = 0;
   int64_t parts = 1;
   std::vector<ListedFile> files;
+  int64_t bytes = 0;  // of all files
 };
 
 // The manifests that a version needs, its own last.

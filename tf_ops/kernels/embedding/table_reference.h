@@ -21,6 +21,7 @@ struct TableReference : public tensorflow::ResourceBase {
   std::string DebugString() const override { return variable->DebugString(); }
 
   tensorflow::core::RefCountPtr<EmbeddingResource> variable;
+  std::string device;  // where lookups run
   // For a table on a GPU.
   std::shared_ptr<const DeviceStream> stream;
   std::function<void()> make_gpu_current;  // on the calling thread

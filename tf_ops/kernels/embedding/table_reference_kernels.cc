@@ -17,6 +17,7 @@ absl::Status RunSnapshotTable(const TableCall& call) {
   // Owned by its handles.
   tensorflow::core::RefCountPtr<TableReference> table(new TableReference());
   LODESTAR_TRY(FindResource(call.ctx, call.ctx->input(0), &table->variable));
+  table->device = call.ctx->device()->attributes().name();
 #if LODESTAR_CUDA
   if (call.on.on_gpu()) {
     const auto stream = std::make_shared<const KernelStream>(call.ctx);

@@ -1,5 +1,6 @@
 // Contracts: tf_ops/ops/serving/snapshot_follower_ops.cc.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -16,15 +17,17 @@
 #include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/util/device_name_utils.h"
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/embedding/embedding_store.h"
 #include "tf_ops/core/serving/snapshot_follower.h"
 #include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
 #include "tf_ops/kernels/base/parallel_util.h"
 #include "tf_ops/kernels/base/resource_util.h"
 #include "tf_ops/kernels/base/tensor_util.h"
+#include "tf_ops/kernels/base/variant_handle.h"
 #include "tf_ops/kernels/embedding/embedding_resource.h"
+#include "tf_ops/kernels/embedding/table_reference.h"
 #include "tf_ops/kernels/lookup/id_table_resource.h"
+#include "tf_ops/kernels/serving/served_version.h"
 
 namespace lodestar {
 namespace {
@@ -37,13 +40,6 @@ using tensorflow::lookup::LookupInterface;
 constexpr char kFolderVariable[] = "LODESTAR_SNAPSHOTS";
 // Longer times would overflow the clock's.
 constexpr float kMaxPollSeconds = 1e6f;
-
-// The handles of a version own its resources.
-struct ServedVersion {
-  int64_t version = 0;
-  std::vector<Tensor> handles;
-  std::vector<std::shared_ptr<const FollowedIds>> id_tables;
-};
 
 struct OwnWeight {
   DataType dtype;
@@ -72,6 +68,17 @@ std::string CpuOf(OpKernelContext* ctx) {
   return DeviceNameUtils::ParsedNameToString(cpu);
 }
 
+// Finds a table by its handle, or by the output of SnapshotTable.
+absl::Status FindTable(OpKernelContext* ctx, const Tensor& handle,
+                       RefCountPtr<TableReference>* table) {
+  if (handle.flat<ResourceHandle>()(0).GetResource<TableReference>().ok()) {
+    return FindResource(ctx, handle, table);
+  }
+  table->reset(new TableReference());
+  (*table)->device = CpuOf(ctx);
+  return FindResource(ctx, handle, &(*table)->variable);
+}
+
 // Returns a handle that owns a resource.
 template <typename Resource>
 Tensor HandleOf(Resource* resource, const std::string& device) {
@@ -84,20 +91,13 @@ Tensor HandleOf(Resource* resource, const std::string& device) {
 class FollowerResource : public tensorflow::ResourceBase {
  public:
   // `model` has the names of everything, and all of vocabularies and schema.
-  FollowerResource(const std::string& folder, double poll_seconds,
-                   FollowingModel model)
+  FollowerResource(const std::string& folder, TableCopies copies,
+                   double poll_seconds, FollowingModel model)
       : poll_seconds_(poll_seconds),
         model_(std::move(model)),
-        follower_(folder) {}
+        follower_(folder, copies) {}
 
-  ~FollowerResource() override {
-    {
-      MutexLock lock(&mutex_);
-      stopped_ = true;
-      changed_.NotifyAll();
-    }
-    if (poller_.joinable()) poller_.join();
-  }
+  ~FollowerResource() override { Stop(); }
 
   std::string DebugString() const override { return "SnapshotFollower"; }
 
@@ -106,6 +106,22 @@ class FollowerResource : public tensorflow::ResourceBase {
                                 model_.id_tables.size());
   }
   FollowerStats stats() const { return follower_.stats(); }
+  bool polls() const {
+    MutexLock lock(&mutex_);
+    return poller_.joinable();
+  }
+
+  // Ends the thread, after the update in progress, and starts none again.
+  void Stop() {
+    std::thread poller;
+    {
+      MutexLock lock(&mutex_);
+      stopped_ = true;
+      changed_.NotifyAll();
+      poller.swap(poller_);
+    }
+    if (poller.joinable()) poller.join();
+  }
 
   // Returns the version that calls read: version 0, the own content, until one
   // is loaded. `handles` are the own resources.
@@ -137,7 +153,9 @@ class FollowerResource : public tensorflow::ResourceBase {
       LODESTAR_TRY(LoadNewest(&parallel, version));
     }
     MutexLock lock(&mutex_);
-    if (poll_seconds_ == 0 || poller_.joinable()) return absl::OkStatus();
+    if (poll_seconds_ == 0 || poller_.joinable() || stopped_) {
+      return absl::OkStatus();
+    }
     try {
       poller_ = std::thread([this] { Poll(); });
     } catch (const std::system_error& error) {
@@ -147,10 +165,26 @@ class FollowerResource : public tensorflow::ResourceBase {
     return absl::OkStatus();
   }
 
+  // Serves `version` until it is 0. `handles` are the own resources.
+  absl::Status Pin(OpKernelContext* ctx, const OpInputList& handles,
+                   int64_t version) {
+    if (version == 0) {
+      follower_.Unpin();
+      return absl::OkStatus();
+    }
+    std::shared_ptr<const ServedVersion> served;
+    LODESTAR_TRY(GetServed(ctx, handles, &served));
+    MutexLock lock(&refresh_mutex_);
+    const std::shared_ptr<const Own> own = this->own();
+    const ParallelFor parallel = OwnThreads(ctx);
+    return ToTensorFlow(
+        follower_.Pin(version, Model(*own), &parallel, Installer(*own)));
+  }
+
  private:
   // The model's own resources.
   struct Own {
-    std::vector<RefCountPtr<EmbeddingResource>> tables;
+    std::vector<RefCountPtr<TableReference>> tables;
     std::vector<OwnWeight> weights;
     std::vector<DataType> key_dtypes;
     // Their content as version 0. Its tables are those of `tables` before any
@@ -174,15 +208,11 @@ class FollowerResource : public tensorflow::ResourceBase {
     own->device = CpuOf(ctx);
     ServedVersion* const content = own->content.get();
     int handle = 0;
-    for (const FollowingModel::Table& table : model_.tables) {
-      RefCountPtr<EmbeddingResource>& found = own->tables.emplace_back();
-      LODESTAR_TRY(FindResource(ctx, handles[handle++], &found));
-      std::shared_ptr<EmbeddingStore> store;
-      LODESTAR_TRY(
-          ToTensorFlow(Prefixed(found->GetStore(&store), "the table '",
-                                table.name, "' cannot follow snapshots: ")));
+    for (size_t t = 0; t < model_.tables.size(); ++t) {
+      RefCountPtr<TableReference>& found = own->tables.emplace_back();
+      LODESTAR_TRY(FindTable(ctx, handles[handle++], &found));
       content->handles.push_back(
-          HandleOf(new EmbeddingResource(store, found->name()), own->device));
+          ServedHandle(*found, found->variable->table()));
     }
     for (const FollowingModel::Weight& weight : model_.weights) {
       content->handles.push_back(handles[handle]);
@@ -210,7 +240,11 @@ class FollowerResource : public tensorflow::ResourceBase {
   FollowingModel Model(const Own& own) const {
     FollowingModel model = model_;
     for (size_t t = 0; t < own.tables.size(); ++t) {
-      model.tables[t].like = own.tables[t]->table();
+      const TableReference* const table = own.tables[t].get();
+      model.tables[t].like = table->variable->table();
+      model.tables[t].on = [table](const ParallelFor* parallel) {
+        return table->On(parallel);
+      };
     }
     for (size_t w = 0; w < own.weights.size(); ++w) {
       model.weights[w].dtype = DtypeName(own.weights[w].dtype);
@@ -227,15 +261,18 @@ class FollowerResource : public tensorflow::ResourceBase {
   absl::Status LoadNewest(const ParallelFor* parallel, int64_t* version)
       LODESTAR_REQUIRES(refresh_mutex_) {
     const std::shared_ptr<const Own> own = this->own();
-    follower_.Refresh(Model(*own), parallel,
-                      [&](const FollowedContent& content) {
-                        refresh_mutex_.AssertHeld();
-                        const absl::Status status = Serve(*own, content);
-                        return Status(static_cast<StatusCode>(status.code()),
-                                      std::string(status.message()));
-                      });
+    follower_.Refresh(Model(*own), parallel, Installer(*own));
     *version = served()->version;
     return absl::OkStatus();
+  }
+
+  SnapshotFollower::Install Installer(const Own& own) {
+    return [this, &own](const FollowedContent& content) {
+      refresh_mutex_.AssertHeld();
+      const absl::Status status = Serve(own, content);
+      return Status(static_cast<StatusCode>(status.code()),
+                    std::string(status.message()));
+    };
   }
 
   absl::Status Serve(const Own& own, const FollowedContent& content)
@@ -245,13 +282,20 @@ class FollowerResource : public tensorflow::ResourceBase {
     LODESTAR_TRY(MakeHandles(own, content, *before, made.get()));
     // Frees the own rows, which calls that began before still hold.
     for (size_t t = 0; t < own.tables.size(); ++t) {
-      own.tables[t]->Replace(content.tables[t]);
+      own.tables[t]->variable->Replace(content.tables[t]);
     }
     // The old version may be freed after the lock.
     std::shared_ptr<const ServedVersion> next = std::move(made);
     MutexLock lock(&mutex_);
     served_.swap(next);
     return absl::OkStatus();
+  }
+
+  static Tensor ServedHandle(const TableReference& own,
+                             std::shared_ptr<Table> table) {
+    return HandleOf(
+        new EmbeddingResource(std::move(table), own.variable->name()),
+        own.device);
   }
 
   absl::Status MakeHandles(const Own& own, const FollowedContent& content,
@@ -264,7 +308,8 @@ class FollowerResource : public tensorflow::ResourceBase {
       served->handles.push_back(HandleOf(resource, own.device));
     };
     for (size_t t = 0; t < own.tables.size(); ++t) {
-      add(new EmbeddingResource(content.tables[t], own.tables[t]->name()));
+      served->handles.push_back(
+          ServedHandle(*own.tables[t], content.tables[t]));
     }
     for (size_t w = 0; w < own.weights.size(); ++w) {
       Tensor value(own.weights[w].dtype, own.weights[w].shape);
@@ -357,7 +402,7 @@ class FollowerResource : public tensorflow::ResourceBase {
   // Null before the first call.
   std::shared_ptr<const Own> own_ LODESTAR_GUARDED_BY(mutex_);
   std::shared_ptr<const ServedVersion> served_ LODESTAR_GUARDED_BY(mutex_);
-  std::thread poller_;
+  std::thread poller_ LODESTAR_GUARDED_BY(mutex_);
 };
 
 class SnapshotFollowerOp : public Kernel {
@@ -365,9 +410,25 @@ class SnapshotFollowerOp : public Kernel {
   explicit SnapshotFollowerOp(OpKernelConstruction* ctx) : Kernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("folder", &folder_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("poll_seconds", &poll_seconds_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("schema", &model_.schema));
-    for (const std::string& name : Strings(ctx, "tables")) {
-      model_.tables.push_back({name, nullptr});
+    std::string copies;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("copies", &copies));
+    if (copies == "one") copies_ = TableCopies::kOne;
+    std::string schema;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("schema", &schema));
+    model_.schema = ReadMeanings(schema);
+    const std::vector<std::string> tables = Strings(ctx, "tables");
+    std::vector<int> parts;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("parts", &parts));
+    OP_REQUIRES(
+        ctx, parts.empty() || parts.size() == tables.size(),
+        InvalidArgumentError("`parts` must have the length of "
+                             "`tables`, ",
+                             tables.size(), ", got ", parts.size(), "."));
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const uint32_t count = parts.empty() ? 1 : std::max(1, parts[t]);
+      for (uint32_t number = 0; number < count; ++number) {
+        model_.tables.push_back({tables[t], nullptr, {number, count}, nullptr});
+      }
     }
     for (const std::string& path : Strings(ctx, "weights")) {
       model_.weights.push_back({path, "", {}});
@@ -385,8 +446,12 @@ class SnapshotFollowerOp : public Kernel {
     for (size_t v = 0; v < names.size(); ++v) {
       model_.vocabularies.push_back({names[v], digests[v]});
     }
+    bool overridable = true;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("overridable", &overridable));
     const char* const folder = std::getenv(kFolderVariable);
-    if (folder != nullptr && folder[0] != '\0') folder_ = folder;
+    if (overridable && folder != nullptr && folder[0] != '\0') {
+      folder_ = folder;
+    }
     OP_REQUIRES(
         ctx, 0 <= poll_seconds_ && poll_seconds_ <= kMaxPollSeconds,
         InvalidArgumentError("`poll_seconds` must be in [0, ", kMaxPollSeconds,
@@ -397,7 +462,8 @@ class SnapshotFollowerOp : public Kernel {
     return OutputResource<FollowerResource>(
         ctx, *this,
         [&](FollowerResource** created) {
-          *created = new FollowerResource(folder_, poll_seconds_, model_);
+          *created =
+              new FollowerResource(folder_, copies_, poll_seconds_, model_);
           return absl::OkStatus();
         },
         [](const FollowerResource&, const std::string&) {
@@ -414,27 +480,28 @@ class SnapshotFollowerOp : public Kernel {
   }
 
   std::string folder_;
+  TableCopies copies_ = TableCopies::kTwo;
   float poll_seconds_ = 0;
   FollowingModel model_;
 };
 
+// Finds the follower and reads the own resources.
 absl::Status FindFollower(OpKernelContext* ctx,
-                          RefCountPtr<FollowerResource>* follower) {
+                          RefCountPtr<FollowerResource>* follower,
+                          OpInputList* own) {
   LODESTAR_TRY(FindResource(ctx, ctx->input(0), follower));
+  LODESTAR_TRY(ctx->input_list("own", own));
   const int64_t size = (*follower)->size();
-  if (ctx->num_inputs() == 1 || ctx->num_inputs() == size + 1) {
-    return absl::OkStatus();
-  }
+  if (own->size() == size) return absl::OkStatus();
   return InvalidArgumentError("`own` must have the ", size,
-                              " resources of the follower, got ",
-                              ctx->num_inputs() - 1, ".");
+                              " resources of the follower, got ", own->size(),
+                              ".");
 }
 
 absl::Status RunSnapshotFollowerRefresh(OpKernelContext* ctx) {
   RefCountPtr<FollowerResource> follower;
-  LODESTAR_TRY(FindFollower(ctx, &follower));
   OpInputList own;
-  LODESTAR_TRY(ctx->input_list("own", &own));
+  LODESTAR_TRY(FindFollower(ctx, &follower, &own));
   int64_t version = 0;
   LODESTAR_TRY(follower->Refresh(ctx, own, &version));
   return OutputScalar(ctx, 0, version);
@@ -442,33 +509,65 @@ absl::Status RunSnapshotFollowerRefresh(OpKernelContext* ctx) {
 
 absl::Status RunSnapshotFollowerResources(OpKernelContext* ctx) {
   RefCountPtr<FollowerResource> follower;
-  LODESTAR_TRY(FindFollower(ctx, &follower));
   OpInputList own;
-  LODESTAR_TRY(ctx->input_list("own", &own));
+  LODESTAR_TRY(FindFollower(ctx, &follower, &own));
   std::shared_ptr<const ServedVersion> served;
   LODESTAR_TRY(follower->GetServed(ctx, own, &served));
-  for (int i = 0; i < ctx->num_outputs(); ++i) {
-    ctx->set_output(i, served->handles[i]);
-  }
+  const int count = static_cast<int>(served->handles.size());
+  for (int i = 0; i < count; ++i) ctx->set_output(i, served->handles[i]);
+  return OutputHandle(ctx, count, std::move(served));
+}
+
+absl::Status RunSnapshotFollowerPin(OpKernelContext* ctx) {
+  RefCountPtr<FollowerResource> follower;
+  OpInputList own;
+  LODESTAR_TRY(FindFollower(ctx, &follower, &own));
+  return follower->Pin(ctx, own, ctx->input(1).scalar<int64_t>()());
+}
+
+absl::Status RunSnapshotFollowerStop(OpKernelContext* ctx) {
+  RefCountPtr<FollowerResource> follower;
+  LODESTAR_TRY(FindResource(ctx, ctx->input(0), &follower));
+  follower->Stop();
   return absl::OkStatus();
 }
 
 absl::Status RunSnapshotFollowerStats(OpKernelContext* ctx) {
   RefCountPtr<FollowerResource> follower;
-  LODESTAR_TRY(FindFollower(ctx, &follower));
+  LODESTAR_TRY(FindResource(ctx, ctx->input(0), &follower));
   const FollowerStats stats = follower->stats();
-  LODESTAR_TRY(OutputScalar(ctx, 0, stats.version));
-  LODESTAR_TRY(OutputScalar(ctx, 1, stats.step));
-  LODESTAR_TRY(OutputScalar(ctx, 2, tstring(stats.time)));
-  LODESTAR_TRY(OutputScalar(ctx, 3, stats.seconds_since_update));
-  LODESTAR_TRY(OutputScalar(ctx, 4, stats.updates));
-  LODESTAR_TRY(OutputScalar(ctx, 5, stats.full_updates));
-  LODESTAR_TRY(OutputScalar(ctx, 6, stats.failures));
-  return OutputScalar(ctx, 7, tstring(stats.last_error));
+  absl::Status status;
+  int output = 0;
+  const auto add = [&](const auto& value) {
+    status.Update(OutputScalar(ctx, output++, value));
+  };
+  add(stats.version);
+  add(stats.step);
+  add(tstring(stats.time));
+  add(stats.seconds_since_update);
+  add(stats.updates);
+  add(stats.full_updates);
+  add(stats.failures);
+  add(tstring(stats.last_error));
+  add(stats.newest_version);
+  add(stats.lag_versions);
+  add(stats.pinned);
+  add(follower->polls());
+  add(stats.polls);
+  add(stats.rows_written);
+  add(stats.rows_removed);
+  add(stats.bytes);
+  add(stats.last_update_seconds);
+  add(tstring(stats.metadata));
+  add(tstring(stats.model_error));
+  status.Update(OutputVector(ctx, output, stats.idle_bytes));
+  return status;
 }
 
 LODESTAR_REGISTER(SnapshotFollower);
 LODESTAR_REGISTER_FUNCTION(SnapshotFollowerRefresh);
+LODESTAR_REGISTER_FUNCTION(SnapshotFollowerPin);
+LODESTAR_REGISTER_FUNCTION(SnapshotFollowerStop);
 LODESTAR_REGISTER_FUNCTION(SnapshotFollowerResources);
 LODESTAR_REGISTER_FUNCTION(SnapshotFollowerStats);
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tf_ops/core/base/mutex.h"
-#include "tf_ops/core/snapshot/snapshot_delta.h"
 #include "tf_ops/core/snapshot/snapshot_restore.h"
 #include "tf_ops/core/table/table.h"
 #include "tf_ops/kernels/base/kernel.h"
@@ -17,19 +16,6 @@
 
 namespace lodestar {
 namespace {
-
-// Base of the kernels with the attribute optimizer_slots.
-class LoadKernel : public Kernel {
- public:
-  explicit LoadKernel(OpKernelConstruction* ctx) : Kernel(ctx) {
-    std::string optimizer_slots;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &optimizer_slots));
-    options_.reset_slots = optimizer_slots == "reset";
-  }
-
- protected:
-  RestoreOptions options_;
-};
 
 // Loaded tables, held in addition to the tables that they will replace.
 class LoadedTables {
@@ -73,9 +59,13 @@ class LoadedTables {
   std::vector<std::unique_ptr<Table>> loaded_;
 };
 
-class SnapshotLoadOp : public LoadKernel {
+class SnapshotLoadOp : public Kernel {
  public:
-  using LoadKernel::LoadKernel;
+  explicit SnapshotLoadOp(OpKernelConstruction* ctx) : Kernel(ctx) {
+    std::string optimizer_slots;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("optimizer_slots", &optimizer_slots));
+    options_.reset_slots = optimizer_slots == "reset";
+  }
 
   absl::Status Run(OpKernelContext* ctx) override {
     std::vector<TableInput> tables;
@@ -112,6 +102,9 @@ class SnapshotLoadOp : public LoadKernel {
     }
     return OutputHandle(ctx, 0, loaded);
   }
+
+ private:
+  RestoreOptions options_;
 };
 
 absl::Status RunSnapshotInstall(OpKernelContext* ctx) {
@@ -120,48 +113,8 @@ absl::Status RunSnapshotInstall(OpKernelContext* ctx) {
   return ToTensorFlow(loaded->Install());
 }
 
-class SnapshotApplyOp : public LoadKernel {
- public:
-  using LoadKernel::LoadKernel;
-
-  absl::Status Run(OpKernelContext* ctx) override {
-    std::vector<TableInput> tables;
-    LODESTAR_TRY(ReadTables(ctx, &tables));
-    const size_t n = tables.size();
-    const int at = static_cast<int>(n);
-    std::vector<std::vector<FileInput>> files;
-    LODESTAR_TRY(ReadFiles(ctx->input(at), ctx->input(at + 1), n, &files));
-    std::vector<TablePart> parts;
-    LODESTAR_TRY(ReadParts(ctx->input(at + 2), n, &parts));
-    std::string base;
-    LODESTAR_TRY(ReadString(ctx->input(at + 3), "base", &base));
-    Tensor* written = nullptr;
-    Tensor* removed = nullptr;
-    LODESTAR_TRY(ctx->allocate_output(0, {at}, &written));
-    LODESTAR_TRY(ctx->allocate_output(1, {at}, &removed));
-    std::vector<std::unique_ptr<SnapshotDelta>> deltas(n);
-    for (size_t t = 0; t < n; ++t) {
-      std::vector<ListedFile> listed;
-      for (FileInput& input : files[t]) listed.push_back(std::move(input.file));
-      LODESTAR_TRY(
-          SnapshotDelta::Open(listed, parts[t], tables[t].table.get(), options_,
-                              tables[t].reference->On(nullptr), &deltas[t]));
-    }
-    for (size_t t = 0; t < n; ++t) {
-      SnapshotDelta::Applied applied;
-      const Execution on = tables[t].reference->On(nullptr);
-      LODESTAR_TRY(deltas[t]->Apply(&applied));
-      tables[t].table->SetBase(base, on);
-      written->vec<int64_t>()(t) = applied.written;
-      removed->vec<int64_t>()(t) = applied.removed;
-    }
-    return absl::OkStatus();
-  }
-};
-
 LODESTAR_REGISTER(SnapshotLoad);
 LODESTAR_REGISTER_FUNCTION(SnapshotInstall);
-LODESTAR_REGISTER(SnapshotApply);
 
 }  // namespace
 }  // namespace lodestar

@@ -48,18 +48,6 @@ absl::Status LoadShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status ApplyShape(InferenceContext* c) {
-  int n = 0;
-  ShapeHandle tables;
-  ShapeHandle unused;
-  TF_RETURN_IF_ERROR(CheckTables(c, &n, &tables));
-  TF_RETURN_IF_ERROR(CheckFiles(c, n, tables));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(n + 3), 0, &unused));
-  c->set_output(0, tables);
-  c->set_output(1, tables);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 LODESTAR_OP("SnapshotTable")
@@ -138,8 +126,8 @@ LODESTAR_OP("SnapshotBase")
     .Doc(R"doc(
 Returns the base of an embedding variable's recorded changes.
 
-base: As set by SnapshotEnd, SnapshotLoad or SnapshotApply; empty: the variable
-  does not record changes.
+base: As set by SnapshotEnd or SnapshotLoad; empty: the variable does not record
+  changes.
 )doc");
 
 LODESTAR_OP("SnapshotLoad")
@@ -188,35 +176,6 @@ two steps.
 loaded: From SnapshotLoad; can be installed once.
 FAILED_PRECONDITION if already installed, or if steps overlap for a minute
 without a gap; the variables are not changed then.
-)doc");
-
-LODESTAR_OP("SnapshotApply")
-    .Inputs("tables: N * resource", "files: string", "listed: int64",
-            "parts: int64", "base: string")
-    .Outputs("written: int64", "removed: int64")
-    .Attrs("N: int >= 0", "optimizer_slots: {'require', 'reset'} = 'require'")
-    .Stateful(ApplyShape)
-    .Doc(R"doc(
-Applies incremental snapshots to embedding variables during lookups. Rows switch
-one by one, and those of a table on a GPU together. All files are read and checked first, and an error then changes no
-variable. An error after that (a file has changed, concurrent inserts exceed a
-cap, out of memory) leaves them partially applied.
-
-tables: N different embedding variables, from SnapshotTable, which must hold the
-  base state.
-files: [F], incremental files; one per saved part of a table.
-listed: [F, 6], as for SnapshotLoad.
-parts: [N, 2], the part of the table that each variable is, and the number of
-  parts. A variable takes the ids of its part only.
-base: The base from which the variables then record changes; empty: none.
-written: [N], number of inserted or changed rows.
-removed: [N], number of removed rows.
-optimizer_slots: 'reset' ignores optimizer slots in the files; written rows get
-  initial slots.
-DATA_LOSS, with file and byte, if a file is damaged or not as listed.
-INVALID_ARGUMENT if a file is not incremental, or has another dim or dtype.
-FAILED_PRECONDITION if the optimizers differ, or there would be more rows than
-the variable's cap.
 )doc");
 
 LODESTAR_OP("SnapshotVerifyFile")
