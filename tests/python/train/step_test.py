@@ -25,12 +25,12 @@ def files(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("files"), 3)
 
 
-def does_what_fit_does(make, files, **options):
+def does_what_fit_does(make, files):
     """Trains two models equally with both steps; returns the logs of both."""
     data = open_dataset(files, SPEC, BATCH)
     fitted, ours = make(), make()
     logs = fitted.fit(data, epochs=1, verbose=0).history
-    got = train_from_dataset(ours, data, threads=1, **options)
+    got = train_from_dataset(ours, data, threads=1)
     for a, b in zip(state(fitted), state(ours), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     assert set(got) == set(logs)
@@ -41,16 +41,12 @@ def does_what_fit_does(make, files, **options):
     return ours
 
 
-@pytest.mark.parametrize(
-    "optimizer, debug", [("adagrad", True), ("adam", False)]
-)
-def test_one_thread_equals_fit(files, optimizer, debug, caplog):
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_one_thread_equals_fit(files, optimizer, caplog):
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)
     try:
-        ours = does_what_fit_does(
-            lambda: make_model(optimizer), files, debug=debug
-        )
+        ours = does_what_fit_does(lambda: make_model(optimizer), files)
     finally:
         logger.removeHandler(caplog.handler)
     assert int(ours.optimizer.iterations) == len(files) * ROWS // BATCH
@@ -164,9 +160,7 @@ def test_a_model_that_does_not_show_its_loss(files):
 
 
 def test_run_eagerly(files):
-    does_what_fit_does(
-        lambda: make_model(run_eagerly=True), files[:1], debug=True
-    )
+    does_what_fit_does(lambda: make_model(run_eagerly=True), files[:1])
 
 
 def test_a_model_without_tables_counts_its_steps(files):
