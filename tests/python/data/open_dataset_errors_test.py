@@ -172,6 +172,7 @@ def test_a_missing_column(tmp_path, schema, source):
     )
 
 
+FRAME = pandas.DataFrame({"x": [1.0]})
 OPTIONS = [
     ({"batch_size": 0}, "`batch_size` must be an integer"),
     ({"num_parallel_files": 0}, "`num_parallel_files` must be"),
@@ -199,18 +200,47 @@ def test_options_are_checked(tmp_path, source, options, text):
     assert text in str(error.value)
 
 
-def test_options_of_files():
-    frame = pandas.DataFrame({"x": [1.0]})
-    for options in (
-        {"format": "csv"},
-        {"shuffle_files": True},
-        {"open_command": ["cat", "{path}"]},
-    ):
-        (name,) = options
-        with pytest.raises(
-            ValueError, match=f"`{name}` is not an option of a tab"
-        ):
-            open_dataset(frame, [Column.dense("x")], 1, **options)
+@pytest.mark.parametrize(
+    ("data", "options", "text"),
+    [
+        (FRAME, {"format": "csv"}, "`format` is not an option of a tab"),
+        (FRAME, {"shuffle_files": True}, "`shuffle_files` is not an option of"),
+        (
+            FRAME,
+            {"open_command": ["cat", "{path}"]},
+            "`open_command` is not an",
+        ),
+        (FRAME, {"delimiter": ","}, "`delimiter` is not an option of a table"),
+        (FRAME, {"header": False}, "`header` is not an option of a table"),
+        ("a.parquet", {"quote": ""}, "`quote` is not an option of parquet"),
+        (
+            "a.parquet",
+            {"skip_lines": 1},
+            "`skip_lines` is not an option of par",
+        ),
+        ("a.jsonl", {"columns": ["x"]}, "`columns` is not an option of jsonl"),
+        (
+            "a.tfrecord",
+            {"delimiter": ","},
+            "`delimiter` is not an option of tfr",
+        ),
+        (
+            "a.tfrecord",
+            {"open_command": ["cat", "{path}"]},
+            "`open_command` is not an option of tfrecord",
+        ),
+        ("a.norm", {"delimiter": ","}, "`delimiter` is not an option of norm"),
+        ("a.norm", {"label": "x"}, "need a schema|`schema` says what"),
+        ("a.norm", {"na_values": ["-"]}, "need a schema|`schema` says what"),
+    ],
+)
+def test_options_of_another_format(tmp_path, data, options, text):
+    if isinstance(data, str):
+        (tmp_path / data).touch()
+        options = {"format": data.partition(".")[2], **options}
+        data = tmp_path / data
+    with pytest.raises(ValueError, match=text):
+        open_dataset(data, [Column.dense("x")], 1, **options)
 
 
 def test_no_paths():
