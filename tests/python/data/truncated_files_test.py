@@ -14,7 +14,7 @@ from lodestar.data import Column, Schema, open_dataset
 from lodestar.data.arrow import example_source
 from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.example_writer import ExampleWriter
-from lodestar.data.arrow.parquet_file import read_footer
+from lodestar.data.arrow.parquet_file import ParquetFile
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.arrow.row_source import read_rows
 from lodestar.data.binding import bind
@@ -193,7 +193,7 @@ def test_a_parquet_file_that_is_cut_at_any_byte(tmp_path):
     for size in range(len(data)):
         path.write_bytes(data[:size])
         with pytest.raises(DataError) as error:
-            read_footer(str(path))
+            ParquetFile(str(path))
         assert str(path) in str(error.value), size
 
 

@@ -6,7 +6,7 @@ import pytest
 from row_cases import SPEC, read, table, write
 
 from lodestar.data import open_dataset
-from lodestar.data.arrow.ipc_source import open_ipc
+from lodestar.data.arrow.ipc_source import IpcSource
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "arrows"])
@@ -14,7 +14,7 @@ from lodestar.data.arrow.ipc_source import open_ipc
 def test_files_and_streams(tmp_path, suffix, compression):
     options = pa.ipc.IpcWriteOptions(compression=compression)
     path = write(tmp_path / f"a.{suffix}", table(0, 20), 6, options=options)
-    source = open_ipc(str(path))
+    source = IpcSource(str(path))
     assert source.num_rows == 20
     assert source.num_bytes == path.stat().st_size
     if suffix == "arrow":

@@ -9,8 +9,8 @@ from row_cases import SPEC, read, table, write
 
 from lodestar._errors import describe_error
 from lodestar.data import Column, DataError, SkippedRecords, open_dataset
-from lodestar.data.arrow.ipc_source import open_ipc
-from lodestar.data.arrow.parquet_file import read_footer
+from lodestar.data.arrow.ipc_source import IpcSource
+from lodestar.data.arrow.parquet_file import ParquetFile
 from lodestar.data.arrow.row_source import read_rows
 from lodestar.data.binding import bind
 from lodestar.data.schema.schema import NA_VALUES
@@ -35,7 +35,7 @@ def first_error(path, schema=None, **options):
 
 def test_a_footer(tmp_path):
     path = write(tmp_path / "a.parquet", table(0, 20), row_group_size=6)
-    file = read_footer(str(path))
+    file = ParquetFile(str(path))
     assert file.row_groups == (6, 6, 6, 2) and file.num_rows == 20
     assert file.schema.names == table(0, 0).schema.names
     assert file.num_bytes == path.stat().st_size
@@ -47,7 +47,7 @@ def test_the_columns_of_a_row_group(tmp_path):
         {"a": [{"b": i, "c": str(i)} for i in range(9)], "b.c": range(9)}
     )
     path = write(tmp_path / "a.parquet", data, row_group_size=4)
-    file = read_footer(str(path))
+    file = ParquetFile(str(path))
     columns = [Column.sparse(name) for name in ("b.c", "a.c", "a.b")]
     rows = read_rows(file, 2, bind(columns), ())
     assert [c.tolist() for c in rows.columns.values()] == [[[8]]] * 3
@@ -137,7 +137,7 @@ def test_a_bad_row_is_named_or_skipped(tmp_path):
 )
 def test_mutated_files_raise_or_are_read(tmp_path, rng, suffix, options):
     """Nothing crashes, and with checksums only the written numbers are read."""
-    open_one = read_footer if suffix == "parquet" else open_ipc
+    open_one = ParquetFile if suffix == "parquet" else IpcSource
     path = write(tmp_path / f"a.{suffix}", table(0, 40), 15, **options)
     whole = path.read_bytes()
     good = open_one(str(path))
