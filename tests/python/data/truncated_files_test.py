@@ -11,7 +11,6 @@ import tensorflow as tf
 from lodestar._data_tool.command import main
 from lodestar._errors import DataError
 from lodestar.data import Column, Schema, open_dataset
-from lodestar.data.arrow import example_source
 from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.arrow.parquet_file import ParquetFile
@@ -319,7 +318,7 @@ def test_a_file_that_changes_while_it_is_read(
 ):
     # Data already in memory do not change, so a block must be smaller than the
     # file.
-    monkeypatch.setattr(example_source, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(ExampleSource, "_block_bytes", 1)
     writer, make, options = GROWING[name]
     path = big(tmp_path / "a", writer)
     size = path.stat().st_size

@@ -10,7 +10,7 @@ import tensorflow as tf
 from lodestar._errors import reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
-from lodestar.data.arrow.file_source import BLOCK_BYTES, BlockSource
+from lodestar.data.arrow.file_source import BlockSource
 from lodestar.data.schema import Column
 
 # Features are known after this many records, rounded up to whole blocks.
@@ -36,7 +36,7 @@ class ExampleSource(BlockSource):
         with tf.init_scope(), tf.device("CPU:0"), reading(path):
             index = gen_ops.lodestar_index_examples(
                 filename=as_input(path),
-                block_bytes=tf.constant(BLOCK_BYTES, tf.int64),
+                block_bytes=tf.constant(self._block_bytes, tf.int64),
                 described_records=tf.constant(_DESCRIBED_RECORDS, tf.int64),
             )
             self._offsets, records, names, kinds, levels, described = (

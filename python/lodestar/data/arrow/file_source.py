@@ -12,8 +12,6 @@ from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar.data.arrow.row_source import RowSource, partitions_of
 
-# Number of bytes to parse at a time.
-BLOCK_BYTES = 4 << 20
 _MAX_AHEAD = 8
 
 
@@ -41,6 +39,8 @@ class BlockSource(FileSource):
     """
 
     _offsets: np.ndarray
+    # Number of bytes to parse at a time.
+    _block_bytes = 4 << 20
 
     def __init__(self, path: str):
         """See FileSource."""
@@ -103,18 +103,21 @@ class LineSource(BlockSource):
     def __init__(
         self,
         path: str,
-        block_bytes: int = BLOCK_BYTES,
+        least_bytes: int = 0,
         delimiter: str = ",",
         quote: str = "",
         skip_lines: int = 0,
         num_fields: int = 0,
     ):
-        """Finds the blocks; raises DataError if quotes are wrong or unclear."""
+        """Finds the blocks, of at least so many bytes.
+
+        Raises DataError if quotes are wrong or unclear.
+        """
         super().__init__(path)
         with reading(path):
             index = gen_ops.lodestar_index_text(
                 filename=path,
-                block_bytes=block_bytes,
+                block_bytes=max(self._block_bytes, least_bytes),
                 delimiter=delimiter,
                 quote=quote,
                 skip_lines=skip_lines,

@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.elements import may_be_rounded
-from lodestar.data.arrow.file_source import BLOCK_BYTES, LineSource
+from lodestar.data.arrow.file_source import LineSource
 from lodestar.data.arrow.text_format import TextFormat
 from lodestar.data.schema import Column
 
@@ -39,7 +39,7 @@ class TextSource(LineSource):
         names = text_format.columns
         super().__init__(
             path,
-            max(BLOCK_BYTES, _COLUMN_BYTES * len(names)),
+            _COLUMN_BYTES * len(names),
             text_format.delimiter[0],
             text_format.quote,
             text_format.skip_lines,

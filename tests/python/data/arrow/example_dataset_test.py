@@ -5,6 +5,7 @@ import gzip
 import pytest
 import tensorflow as tf
 from example_cases import open_examples, records
+from row_cases import set_block_bytes
 
 from lodestar import hash_ids
 from lodestar._errors import describe_error
@@ -14,7 +15,6 @@ from lodestar.data import (
     Schema,
     SkippedRecords,
 )
-from lodestar.data.arrow import example_source
 from lodestar.data.arrow.example_writer import ExampleWriter
 
 SPEC = Schema(
@@ -111,7 +111,7 @@ def test_numbers_of_batches_of_other_files(tmp_path):
 def test_a_saved_iterator_resumes_within_a_compressed_file(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(example_source, "_BLOCK_BYTES", 1)
+    set_block_bytes(monkeypatch, 1)
     rows = 2500  # several blocks
     path = write(tmp_path / "a.tfrecord.gz", rows)
 
