@@ -24,7 +24,7 @@ def sample(i):
     """Returns a sample with n = i; C1 and w may be empty."""
     return {
         "click": [i % 2],
-        "I": [i, -i - 0.5, 0.001, 1e20],
+        "I": [i, -i - 0.5, 0.001, 0.25],
         "C1": [1000 * i + k for k in range(i % 4)],
         "day": [i % 7],
         "w": [k / 4 for k in range(i % 3)],

@@ -345,10 +345,10 @@ def test_a_list_of_datasets(files):
     model = make_model(rate=0.0)
     parts = [
         open_dataset(file, SPEC, BATCH).map(lambda x, y: (x, 1 - y))
-        for file in files
+        for file in files[:2]
     ]
     got = train_from_dataset(model, parts, threads=2)
-    data = open_dataset(files, SPEC, BATCH)
+    data = open_dataset(files[:2], SPEC, BATCH)
     wanted = model.evaluate(data, return_dict=True, verbose=0)
     np.testing.assert_allclose(
         got["accuracy"], 1 - wanted["accuracy"], rtol=1e-4
