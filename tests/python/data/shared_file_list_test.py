@@ -186,18 +186,17 @@ def test_fit_reads_all_files_per_epoch(server):
 
 
 def test_inside_a_function_and_with_a_command(server):
-    @tf.function
+    @tf.function(autograph=False)
     def read():
-        total = 0.0
         dataset = multislot(
             SharedFileList(server.address),
             SPEC,
             4,
             open_command=["cat", "{path}"],
         )
-        for _, y in dataset:
-            total += tf.reduce_sum(y)
-        return total
+        return dataset.reduce(
+            0.0, lambda total, batch: total + tf.reduce_sum(batch[1])
+        )
 
     assert read() == sum(whole())
 

@@ -24,10 +24,11 @@ def test_elements_are_those_of_a_table(tmp_path, suffix):
     ram = f"ram://arrow_dataset/a.{suffix}"
     tf.io.gfile.copy(str(path), ram, overwrite=True)
     options = {"shuffle": 6, "seed": 3, "repeat": 2}
-    wanted = open_dataset(data, SPEC, 8, **options)
+    of_table = open_dataset(data, SPEC, 8, **options)
+    wanted = list(of_table)
     for name in (path, f"file://{path}", ram):
         found = open_dataset(name, SPEC, 8, **options)
-        assert found.element_spec == wanted.element_spec
+        assert found.element_spec == of_table.element_spec
         for a, b in zip(found, wanted, strict=True):
             tf.nest.map_structure(
                 np.testing.assert_array_equal,

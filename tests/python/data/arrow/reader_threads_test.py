@@ -220,11 +220,11 @@ def test_changing_a_batch_changes_no_other(tmp_path):
 def test_inside_tf_function(files):
     paths = [str(path) for path in files]
 
-    @tf.function
+    @tf.function(autograph=False)
     def total():
-        result = tf.constant(0, tf.int64)
-        for features, _ in open_dataset(paths, SPEC, 8):
-            result += tf.reduce_sum(features["n"])
-        return result
+        return open_dataset(paths, SPEC, 8).reduce(
+            tf.constant(0, tf.int64),
+            lambda total, batch: total + tf.reduce_sum(batch[0]["n"]),
+        )
 
     assert total().numpy() == sum(range(50))
