@@ -195,7 +195,7 @@ def test_integer_labels_that_float32_does_not_hold(number):
         Column.label("y", binary=False, rounded=True),
     ):
         layout = SchemaLayout(Schema([column, Column.dense("x")]))
-        label = tf.function(layout.features_and_label)
+        label = tf.function(layout.features_and_label, autograph=False)
         held = tf.constant([[2**24], [-(2**63)], [2**62]], tf.int64)
         _, found = label(held, tf.zeros([3, 1]))
         assert found.numpy().tolist() == held.numpy().tolist()

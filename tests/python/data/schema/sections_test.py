@@ -265,7 +265,7 @@ def test_written_and_read_back_is_equal(tmp_path, schema):
     assert [p.name for p in tmp_path.iterdir()] == ["schema.yaml"]
 
 
-@hypothesis.settings(deadline=None, database=None)
+@hypothesis.settings(max_examples=50, deadline=None, database=None)
 @hypothesis.given(schemas())
 def test_any_schema_written_and_read_back_is_equal(tmp_path_factory, schema):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
