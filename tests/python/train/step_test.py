@@ -25,12 +25,12 @@ def files(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("files"), 3)
 
 
-def does_what_fit_does(make, files):
+def does_what_fit_does(make, files, **options):
     """Trains two models equally with both steps; returns the logs of both."""
     data = open_dataset(files, SPEC, BATCH)
     fitted, ours = make(), make()
     logs = fitted.fit(data, epochs=1, verbose=0).history
-    got = train_from_dataset(ours, data, threads=1)
+    got = train_from_dataset(ours, data, threads=1, **options)
     for a, b in zip(state(fitted), state(ours), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     assert set(got) == set(logs)
