@@ -184,7 +184,7 @@ def test_nothing_else_opens_files_to_read_text():
         "_files.py",
         "callbacks/tensorboard.py",
         "data/arrow/parquet_file.py",
-        "data/arrow/file_blocks.py",
+        "data/arrow/file_source.py",
         "data/arrow/example_writer.py",
         "_input_bytes.py",
         "data/schema/model_schema.py",

@@ -16,7 +16,7 @@ from lodestar._data_tool.distinct_ids import (
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.sources import Source
 from lodestar._errors import DataError, describe_error
-from lodestar.data.arrow.parquet_file import read_footer
+from lodestar.data.arrow.parquet_file import ParquetFile
 from lodestar.data.sample_columns import flat, lengths, num_rows
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.parquet_metadata import metadata_path, read_metadata
@@ -151,7 +151,7 @@ def _metadata_errors(path: str) -> Iterator[str]:
         metadata = read_metadata(where)
         if metadata is None:
             return
-        schema = read_footer(path).schema
+        schema = ParquetFile(path).schema
     except (DataError, tf.errors.OpError) as error:
         yield describe_error(error)
         return

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lodestar import _bases
 from lodestar._arguments import explained
-from lodestar._checks import check_integer, did_you_mean, is_number
+from lodestar._checks import check_integer, is_number
 from lodestar._errors import DataError
 from lodestar._formats import (
     FormatName,
@@ -24,17 +24,23 @@ from lodestar._formats import (
 )
 from lodestar._input_paths import as_input
 from lodestar._typing import StrPath
-from lodestar.data.arrow.arrow_dataset import skip_of
 from lodestar.data.arrow.open_arrow import (
     ARROW_OPTIONS,
+    ArrowData,
     ArrowOptions,
     open_files,
     open_table,
 )
 from lodestar.data.arrow.row_source import partitions_of
-from lodestar.data.arrow.table_source import is_table
+from lodestar.data.arrow.table_source import is_table, name_of
 from lodestar.data.files.find_format import expand_inputs, one_format
-from lodestar.data.files.formats import FORMATS, Format
+from lodestar.data.files.formats import (
+    FORMATS,
+    TABLE,
+    Format,
+    check_options,
+    format_called,
+)
 from lodestar.data.files.schema_beside import check_stored_ids, schema_of
 from lodestar.data.pieces import Piece
 from lodestar.data.record_dataset import (
@@ -43,11 +49,9 @@ from lodestar.data.record_dataset import (
     ReadOptions,
     as_paths,
     given_options,
-    options_of,
 )
 from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
-from lodestar.data.schema.infer import INFERRED, Wanted
-from lodestar.data.schema.sections import TEXT_OPTIONS
+from lodestar.data.schema.infer import Wanted
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 
@@ -95,7 +99,6 @@ class OpenArguments(ReadArguments, total=False):
     slot_size_array: Sequence[int] | None
 
 
-_TEXT = ("csv", "tsv")
 _BY_COMMAND = "`open_command`"
 # Options of formats that Arrow does not read.
 _OF_FORMATS = tuple(
@@ -356,26 +359,27 @@ def open_dataset(
         **{name: given[name] for name in (*READ_OPTIONS, *_OF_FORMATS)}
     )
     found_schema = None if schema is None else as_schema(schema)
-    outside: set[str] = set()
     unseen = _why_not_inspected(data, options)
+    outside: set[str] = set()
     if unseen is None and not is_table(data):
         for path in as_paths(data):
             outside.update(partitions_of(f"{path}/"))
     arrow = ArrowOptions(
         outside=outside, **{name: given[name] for name in ARROW_OPTIONS}
     )
+    special = [*options, *arrow.text, *arrow.inferring]
     if is_table(data):
-        _refuse(arrow, TEXT_OPTIONS, "a table")
-        for name in ("format", "open_command", "shuffle_files", *_OF_FORMATS):
+        for name in ("format", "open_command", "shuffle_files"):
             if {**options, "format": format}.get(name):
                 raise ValueError(f"`{name}` is not an option of a table.")
-        read = options_of(open_dataset, batch_size, options)
-        opened = open_table(data, found_schema, arrow, skip_of(read))
+        check_options(name_of(data), TABLE, special)
+        read = ReadOptions(batch_size, **options)
+        opened = open_table(data, found_schema, arrow, read.skip)
         return _finished(opened, read, split, split_by, verbose)
     if unseen is not None:
         if schema is None or format is None:
             raise ValueError(f"{unseen} needs `schema` and `format`.")
-        found = _format_called(format)
+        found = format_called(format)
         if found.dataset is None:
             raise ValueError(
                 f"{unseen} is not an option of {found.name} files."
@@ -384,28 +388,24 @@ def open_dataset(
         paths = as_paths(data) if unseen == _BY_COMMAND else data
     else:
         paths = [as_input(path) for path in expand_inputs(as_paths(data))]
-        if format is not None:
-            found = _format_called(format)
-        else:
-            found = FORMATS[_found_format(paths, found_schema, arrow)]
-    _check_options(unseen or paths[0], found, options)
-    files = _Files(
-        found,
-        found_schema,
-        arrow,
-        batch_size,
-        options,
-        split,
-        split_by,
-        verbose,
-    )
-    opened = files.open(paths)
+        found = format_called(
+            format or _found_format(paths, found_schema, arrow)
+        )
+    check_options(unseen or paths[0], found, special)
+    files = _Files(found, found_schema, arrow, batch_size, options)
+    if found.dataset is None:
+        opened = files.rows(paths)
+        dataset = _finished(opened, files.read, split, split_by, verbose)
+    elif split is not None:
+        raise ValueError(f"`split` is not an option of {found.name} files.")
+    else:
+        dataset = files.open(paths)
     if split is None and isinstance(paths, list):
         # Cached, so that the threads of all trainings share their traces.
-        opened.pieces = functools.cache(
-            functools.partial(files.pieces, paths, opened.schema)
+        dataset.pieces = functools.cache(
+            functools.partial(files.pieces, paths, dataset.schema)
         )
-    return opened
+    return dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -417,32 +417,28 @@ class _Files:
     arrow: ArrowOptions
     batch_size: int
     options: Mapping[str, Any]
-    split: float | None
-    split_by: str | None
-    verbose: bool
 
-    def open(self, paths: Any) -> Any:
-        """Opens files as one dataset, or two with `split`."""
-        if self.format.dataset is not None:
-            return self._open_records(paths)
-        name, arrow, schema = self.format.name, self.arrow, self.schema
-        if name not in _TEXT:
-            _refuse(arrow, TEXT_OPTIONS, f"{name} files")
+    @property
+    def read(self) -> ReadOptions:
+        """The options of files that Arrow reads."""
+        return ReadOptions(self.batch_size, **self.options)
+
+    def rows(self, paths: list[str]) -> ArrowData:
+        """Opens files that Arrow reads."""
+        schema = self.schema
         if schema is not None:
             check_stored_ids(paths, schema)
-        elif not arrow.inferring:
+        elif not self.arrow.inferring:
             schema = schema_of(paths)
-        read = options_of(open_dataset, self.batch_size, self.options)
-        opened = open_files(paths, name, schema, arrow, skip_of(read))
-        return _finished(opened, read, self.split, self.split_by, self.verbose)
+        return open_files(
+            paths, self.format.name, schema, self.arrow, self.read.skip
+        )
 
-    def _open_records(self, paths: Any) -> "SchemaDataset":
-        """Opens files of a format that Arrow does not read."""
-        name, arrow, schema = self.format.name, self.arrow, self.schema
-        if self.split is not None:
-            raise ValueError(f"`split` is not an option of {name} files.")
-        _refuse(arrow, TEXT_OPTIONS, f"{name} files")
-        _refuse(arrow, INFERRED, f"{name} files, which need a schema")
+    def open(self, paths: Any) -> Any:
+        """Opens files as one dataset, which has their schema."""
+        if self.format.dataset is None:
+            return _finished(self.rows(paths), self.read)
+        name, schema = self.format.name, self.schema
         if schema is None:
             schema = schema_of(paths)
         if schema is None:
@@ -450,12 +446,11 @@ class _Files:
                 f"{paths[0]}: {name} files do not describe their columns. Pass "
                 f"`schema`, or write it to {paths[0]}.schema.yaml."
             )
-        if arrow.weights:
-            schema = schema.with_weights(arrow.weights)
+        if self.arrow.weights:
+            schema = schema.with_weights(self.arrow.weights)
         options = dict(self.options)
-        if arrow.slot_size_array is not None:
-            options["slot_size_array"] = arrow.slot_size_array
-        assert self.format.dataset is not None
+        if self.arrow.slot_size_array is not None:
+            options["slot_size_array"] = self.arrow.slot_size_array
         dataset: Any = self.format.dataset(
             paths, schema, self.batch_size, **options
         )
@@ -471,16 +466,13 @@ class _Files:
             weights=None,
         )
         one = dataclasses.replace(self, schema=schema, arrow=arrow)
-        open_one = one._open_one
+        open_one = one.open
         is_stateful = _STATEFUL.intersection(one.options)
         if one.format.name == "multislot" and not is_stateful:
             open_one = _TracedOpener(one).open
         return [
-            Piece(path, functools.partial(open_one, path)) for path in paths
+            Piece(path, functools.partial(open_one, [path])) for path in paths
         ]
-
-    def _open_one(self, path: str) -> tf.data.Dataset:
-        return self.open([path])
 
 
 class _TracedOpener:
@@ -496,12 +488,12 @@ class _TracedOpener:
         self._variant: Any = None
         self._element_spec: Any = None
 
-    def open(self, path: str) -> tf.data.Dataset:
-        """Opens a file. Thread-safe."""
+    def open(self, paths: list[str]) -> tf.data.Dataset:
+        """Opens one file. Thread-safe."""
         with self._lock:
             if self._variant is None:
                 self._variant = self._traced()
-        variant = self._variant(tf.constant(path))
+        variant = self._variant(tf.constant(paths[0]))
         return tf.data.experimental.from_variant(variant, self._element_spec)
 
     def _traced(self) -> Any:
@@ -545,53 +537,25 @@ def _found_format(
 
 
 def _finished(
-    opened: Any,
+    opened: ArrowData,
     read: ReadOptions,
-    split: float | None,
-    split_by: str | None,
-    verbose: bool,
+    split: float | None = None,
+    split_by: str | None = None,
+    verbose: bool = False,
 ) -> Any:
     if opened.inferred and verbose:
         print(opened.schema, *opened.notes, sep="\n", file=sys.stderr)
-    parts = [opened]
+    parts: Sequence[ArrowData] = [opened]
     if split_by is not None and split is None:
         raise ValueError("`split_by` needs `split`, the fraction to hold out.")
     if split is not None:
         if not is_number(split) or not 0 < split < 1:
             raise ValueError(f"`split` must be in (0, 1), got {split!r}.")
         seed = check_integer("seed", read.seed or 0)
-        parts = opened.split(split, seed, split_by, skip_of(read))
+        parts = opened.split(split, seed, split_by, read.skip)
     datasets = []
     for part in parts:
         dataset: Any = part.dataset(read)
         dataset.schema = part.schema
         datasets.append(dataset)
     return tuple(datasets) if split is not None else datasets[0]
-
-
-def _refuse(arrow: ArrowOptions, names: Sequence[str], what: str) -> None:
-    for name in names:
-        if name in arrow.text or getattr(arrow, name):
-            raise ValueError(f"`{name}` is not an option of {what}.")
-
-
-def _check_options(
-    where: str, found: Format, options: Mapping[str, Any]
-) -> None:
-    """Raises DataError if an option belongs to another format."""
-    for name in options:
-        others = [f.name for f in FORMATS.values() if name in f.reads]
-        if others and found.name not in others:
-            raise DataError(
-                f"{where}: is {found.name}, but `{name}` is an option of "
-                f"{', '.join(others)}"
-            )
-
-
-def _format_called(name: str | None) -> Format:
-    if name not in FORMATS:
-        raise DataError(
-            f"`format` must be one of {tuple(FORMATS)}, got {name!r}."
-            f"{did_you_mean(name, FORMATS)}"
-        )
-    return FORMATS[name]

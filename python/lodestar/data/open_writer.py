@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from lodestar._arguments import explained
-from lodestar._checks import did_you_mean
 from lodestar._errors import DataError
 from lodestar._files import as_path
 from lodestar._formats import Checks, KeyType, Layout, WrittenFormat
 from lodestar._typing import StrPath
 from lodestar.data.files.find_format import format_of_name
-from lodestar.data.files.formats import FORMATS
+from lodestar.data.files.formats import FORMATS, check_options, format_called
 from lodestar.data.files.schema_beside import schema_path
 from lodestar.data.sample_writer import SampleWriter
 from lodestar.data.schema import SchemaLike, as_schema
@@ -69,12 +68,7 @@ def open_writer(
             f"{path}: the ending names no format; rename the file, or give "
             f"`format`, one of {', '.join(FORMATS)}"
         )
-    if name not in FORMATS:
-        raise DataError(
-            f"`format` must be one of {tuple(FORMATS)}, got {name!r}."
-            f"{did_you_mean(name, FORMATS)}"
-        )
-    found = FORMATS[name]
+    found = format_called(name)
     given = {
         "batch_size": batch_size,
         "delimiter": delimiter,
@@ -88,13 +82,7 @@ def open_writer(
     options: dict[str, Any] = {
         name: x for name, x in given.items() if x is not None
     }
-    for option in options:
-        if option not in found.writes:
-            others = [f.name for f in FORMATS.values() if option in f.writes]
-            raise DataError(
-                f"{path}: is {name}, but `{option}` is "
-                + (f"for {', '.join(others)}" if others else "for no format")
-            )
+    check_options(path, found, options, "writes")
     writer = found.make(path, as_schema(schema), **options)
     writer.schema_file = schema_path(path)
     return writer

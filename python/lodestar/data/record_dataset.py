@@ -76,6 +76,17 @@ class ReadOptions:
             if self.on_error != "skip":
                 raise ValueError("`skipped` needs `on_error`='skip'.")
 
+    @property
+    def skip(self) -> Callable[[str, int], None] | None:
+        """Is called with a message and a count; None if errors are raised."""
+        if self.on_error == "raise":
+            return None
+        if self.skipped is not None:
+            return self.skipped.add
+        return lambda message, count: tf.get_logger().warning(
+            "skipped %d rows: %s", count, message
+        )
+
     def shard_of(self, files: list[_T]) -> tuple[list[_T], int, int]:
         """Returns the files of this shard, and the shard for the op."""
         num, index = self.shard or (1, 0)

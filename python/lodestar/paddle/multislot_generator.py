@@ -1,5 +1,6 @@
 """Base class of scripts that convert lines to MultiSlot text."""
 
+import collections
 import contextlib
 import math
 import os
@@ -315,8 +316,8 @@ class MultiSlotGenerator:
 
     def _check_names(self, names: list[str], place: str) -> None:
         if not self._types:
-            for name in names:
-                if names.count(name) > 1:
+            for name, count in collections.Counter(names).items():
+                if count > 1:
                     raise DataError(f"{place}: slot {name!r} is repeated.")
             if not names:
                 raise DataError(f"{place}: the sample has no slots.")

@@ -1,15 +1,13 @@
 """Paddle's train_from_dataset: training by threads that prints metrics."""
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from lodestar._arguments import explained
-from lodestar._checks import check_count, check_flag
+from lodestar._checks import check_count
 
 OnPeriod = Callable[[int, dict[str, Any]], None]
 
@@ -22,7 +20,6 @@ def train_from_dataset(
     fetch: Sequence[str] | None = None,
     fetch_info: Sequence[str] | None = None,
     print_period: int = 100,
-    debug: bool = False,
     *,
     on_period: OnPeriod | None = None,
 ) -> dict[str, Any]:
@@ -45,9 +42,6 @@ def train_from_dataset(
             metrics.
         fetch_info: Labels to print instead of the names.
         print_period: Steps of all threads between two lines.
-        debug: Whether to print the ops of the step in order, with the ops of a
-            function below its call. At the end prints the time of the step's parts,
-            which are compiled separately then.
         on_period: Called instead of printing, with the number of steps and the
             values by label. No step runs during the call, so it can save a
             snapshot.
@@ -69,7 +63,6 @@ def train_from_dataset(
     from lodestar.train.threads import ThreadSteps
 
     check_count("print_period", print_period, 1)
-    debug = check_flag("debug", debug)
     check_is_model(model)
     if isinstance(fetch, str):
         raise ValueError(f"`fetch`={fetch!r} must be a list of names.")
@@ -83,9 +76,6 @@ def train_from_dataset(
             flush=True,
         )
     labels = _labels(steps.step.fetch, fetch_info)
-    if debug:
-        steps.step = _TimedStep(model, steps.step)
-        steps.step.print_operations(iter(steps.pieces[0].open()))
 
     def show(batch: int, logs: dict[str, Any]) -> None:
         number = batch + 1
@@ -113,8 +103,6 @@ def train_from_dataset(
     if fetch is not None and on_period is None:
         seconds = time.perf_counter() - begin
         print(f"epoch: {steps.done} steps in {seconds:.1f} s", flush=True)
-    if debug:
-        steps.step.print_times(steps.done)
     return {name: value for name, (value,) in history.items()}
 
 
@@ -136,85 +124,3 @@ def _print(steps: int, values: Mapping[str, Any]) -> None:
         for label, value in values.items()
     ]
     print(f"step {steps}: {', '.join(texts)}", flush=True)
-
-
-class _TimedStep:
-    """A `TrainingStep` whose parts are compiled separately and timed."""
-
-    def __init__(self, model: keras.Model, step: Any):
-        from lodestar.train.step import compiled
-
-        self.fetch = step.fetch
-        self.new_metrics, self.merge = step.new_metrics, step.merge
-        self._model, self._whole = model, compiled(step.whole)
-        self._seconds = dict.fromkeys(
-            ("read", "forward", "gradient", "update"), 0.0
-        )
-        self._lock = threading.Lock()
-        parts: tuple[Any, ...] = (
-            lambda iterator: iterator.get_next(),
-            step.forward,
-            step.update,
-        )
-        self._parts: list[Any] = [
-            part if model.run_eagerly else compiled(part) for part in parts
-        ]
-
-    def __call__(self, iterator: Any, metrics: Any) -> Any:
-        read, forward, update = self._parts
-        times = [time.perf_counter()]
-        batch = read(iterator)
-        times.append(time.perf_counter())
-        with tf.GradientTape() as tape:
-            loss, metrics, outputs = forward(batch, metrics)
-        times.append(time.perf_counter())
-        gradients = tape.gradient(loss, self._model.trainable_variables)
-        times.append(time.perf_counter())
-        update(gradients)
-        times.append(time.perf_counter())
-        with self._lock:
-            for part, begin, end in zip(self._seconds, times, times[1:]):
-                self._seconds[part] += end - begin
-        return metrics, outputs
-
-    def print_operations(self, iterator: Any) -> None:
-        """Prints the type and the name of each op in the step, in order."""
-        function = self._whole.get_concrete_function(
-            iterator, self.new_metrics()
-        )
-        graph = function.graph.as_graph_def()
-        functions = {
-            f.signature.name: f.node_def for f in graph.library.function
-        }
-        found = list(_in_order(graph.node, functions))
-        print(f"the step has {len(found)} ops:")
-        for number, (depth, node) in enumerate(found, 1):
-            print(f"{number:7} {'  ' * depth}{node.op} {node.name}")
-
-    def print_times(self, steps: int) -> None:
-        """Prints the time of each part per step."""
-        total = sum(self._seconds.values())
-        for part, seconds in self._seconds.items():
-            print(
-                f"{part:>9} {1e3 * seconds / max(steps, 1):9.3f} ms per step "
-                f"{100 * seconds / (total or 1):5.1f} %",
-                flush=True,
-            )
-
-
-def _in_order(
-    nodes: Iterable[Any], functions: Mapping[str, Iterable[Any]], depth: int = 0
-) -> Iterator[tuple[int, Any]]:
-    """Yields nodes, each followed by the nodes of the functions that it calls.
-
-    A node comes after its inputs, as TensorFlow adds them to the graph. `depth` is the
-    number of calls around a node.
-    """
-    for node in nodes:
-        yield depth, node
-        for _, value in sorted(node.attr.items()):
-            called = [value.func] if value.HasField("func") else value.list.func
-            for function in called:
-                yield from _in_order(
-                    functions.get(function.name, ()), functions, depth + 1
-                )

@@ -186,7 +186,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("any")
 
 
-MANY = hypothesis.settings(max_examples=4, deadline=None, database=None)
+MANY = hypothesis.settings(max_examples=2, deadline=None, database=None)
 
 
 def bits(i):

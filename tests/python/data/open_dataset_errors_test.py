@@ -172,6 +172,7 @@ def test_a_missing_column(tmp_path, schema, source):
     )
 
 
+FRAME = pandas.DataFrame({"x": [1.0]})
 OPTIONS = [
     ({"batch_size": 0}, "`batch_size` must be an integer"),
     ({"num_parallel_files": 0}, "`num_parallel_files` must be"),
@@ -199,18 +200,39 @@ def test_options_are_checked(tmp_path, source, options, text):
     assert text in str(error.value)
 
 
-def test_options_of_files():
-    frame = pandas.DataFrame({"x": [1.0]})
-    for options in (
-        {"format": "csv"},
-        {"shuffle_files": True},
-        {"open_command": ["cat", "{path}"]},
-    ):
-        (name,) = options
-        with pytest.raises(
-            ValueError, match=f"`{name}` is not an option of a tab"
-        ):
-            open_dataset(frame, [Column.dense("x")], 1, **options)
+@pytest.mark.parametrize(
+    ("data", "options", "text"),
+    [
+        (FRAME, {"format": "csv"}, "`format` is not an option of a tab"),
+        (FRAME, {"shuffle_files": True}, "`shuffle_files` is not an option of"),
+        (
+            FRAME,
+            {"open_command": ["cat", "{path}"]},
+            "`open_command` is not an",
+        ),
+        (FRAME, {"delimiter": ","}, "is a table, but `delimiter` is an option"),
+        (FRAME, {"header": False}, "is a table, but `header` is an option of"),
+        ("a.parquet", {"quote": ""}, "is parquet, but `quote` is an option of"),
+        ("a.parquet", {"skip_lines": 1}, "but `skip_lines` is an option of cs"),
+        ("a.jsonl", {"columns": ["x"]}, "is jsonl, but `columns` is an option"),
+        ("a.tfrecord", {"delimiter": ","}, "but `delimiter` is an option of"),
+        (
+            "a.tfrecord",
+            {"open_command": ["cat", "{path}"]},
+            "`open_command` is not an option of tfrecord",
+        ),
+        ("a.norm", {"delimiter": ","}, "is norm, but `delimiter` is an option"),
+        ("a.norm", {"label": "x"}, "is norm and needs `schema`, but `label`"),
+        ("a.norm", {"na_values": ["-"]}, "and needs `schema`, but `na_values`"),
+    ],
+)
+def test_options_of_another_format(tmp_path, data, options, text):
+    if isinstance(data, str):
+        (tmp_path / data).touch()
+        options = {"format": data.partition(".")[2], **options}
+        data = tmp_path / data
+    with pytest.raises(ValueError, match=text):
+        open_dataset(data, [Column.dense("x")], 1, **options)
 
 
 def test_no_paths():

@@ -11,11 +11,9 @@ from lodestar.data import (
     Column,
     DataError,
     Schema,
-    SkippedRecords,
     open_dataset,
     open_writer,
 )
-from lodestar.data.arrow.csv_writer import CsvWriter
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.files.find_format import one_format
 from lodestar.data.files.formats import FORMATS
@@ -76,38 +74,6 @@ def test_the_format_is_found(tmp_path, name):
     assert open_dataset(path).schema == SPEC
 
 
-def test_csv_has_a_dataset(tmp_path):
-    path = tmp_path / "in.csv"
-    with CsvWriter(path, SPEC) as writer:
-        writer.write_batch(columns())
-    text = list(open_dataset(write(tmp_path, "multislot"), SPEC, 30))
-    for (found, y), (wanted, z) in zip(
-        open_dataset(path, SPEC, 30), text, strict=True
-    ):
-        np.testing.assert_array_equal(y, z)
-        np.testing.assert_array_equal(found["x"], wanted["x"])
-        np.testing.assert_array_equal(found["b"].values, wanted["b"].values)
-    shuffled = open_dataset(path, SPEC, 30, shuffle=ROWS, seed=1, repeat=2)
-    ids = values(shuffled, "a")
-    assert ids[:ROWS] != list(range(ROWS))
-    assert sorted(ids) == sorted(2 * list(range(ROWS)))
-
-
-def test_csv_needs_no_slots(tmp_path):
-    path = tmp_path / "in.csv"
-    path.write_text("bought,price,word\nyes,1.5,a\nno,,b\nyes,2,\n")
-    dataset = open_dataset(path, batch_size=3, label="bought=yes")
-    ((features, label),) = dataset
-    assert label.numpy().ravel().tolist() == [1, 0, 1]
-    assert features["price"].numpy().ravel().tolist() == [1.5, 0, 2]
-    assert features["word"].row_lengths().numpy().tolist() == [1, 1, 0]
-    path.write_text("bought,price\nyes,1.5\nno,2.5\nno,1,2\n")
-    with pytest.raises(
-        Exception, match="in.csv: line 4: found 3 fields, expec"
-    ):
-        list(open_dataset(path, batch_size=3, label="bought=yes"))
-
-
 def test_a_pattern_expands_to_its_files(tmp_path):
     for i in (2, 0, 1):
         (tmp_path / f"day-{i}.csv").write_text(f"user_id\n{i}\n")
@@ -135,30 +101,6 @@ def test_errors(tmp_path):
         DataError, match="is norm, but `layout` is an option of"
     ):
         open_dataset(norm, SPEC, layout="int")
-
-
-@pytest.mark.parametrize(
-    "option", [{"label": "y"}, {"numeric": ["x"]}, {"na_values": ["-"]}]
-)
-def test_options_must_not_repeat_the_schema(tmp_path, option):
-    for name in ("parquet", "norm"):
-        with pytest.raises(
-            ValueError, match="`schema` says what|need a schema"
-        ):
-            open_dataset(write(tmp_path, name), SPEC, **option)
-
-
-def test_options_of_text_are_for_text(tmp_path):
-    frame = pandas.DataFrame({"x": [0.5]})
-    for data in (write(tmp_path, "norm"), frame):
-        format_ = None if data is frame else "norm"
-        with pytest.raises(ValueError, match="`delimiter` is not an option of"):
-            open_dataset(data, SPEC, delimiter=",", format=format_)
-    path = write(tmp_path, "parquet")
-    with pytest.raises(
-        ValueError, match="`columns` is not an option of parquet"
-    ):
-        open_dataset(path, SPEC, columns=["a"], format="parquet")
 
 
 OPTIONS = {
@@ -267,45 +209,3 @@ def test_a_label_is_any_number_in_a_file_and_in_a_table(
             writer.write_batch({**features, "rating": label})
     ((_, label),) = open_dataset(copy, batch_size=3)
     np.testing.assert_array_equal(label, wanted)
-
-
-def test_each_bad_row_of_csv_is_skipped_once(tmp_path):
-    spec = Schema(
-        [
-            Column.label("y"),
-            Column.dense("I", (2,)),
-            Column.dense("free", (-1, 2)),
-            Column.sparse("C"),
-            Column.sparse("w", dtype="float", weights_of="C"),
-            Column.one_hot("day", 7),
-        ]
-    )
-    good = "1,0.5,2,1 2,7 8,1 2,6\n"
-    bad = [
-        ("2,0.5,2,1 2,7 8,1 2,6\n", "'y': found 2, expected 0 or 1"),
-        ("1,0.5,x,1 2,7 8,1 2,6\n", "'I': found 'x', expected a float32"),
-        ("1,0.5,2,1,7 8,1 2,6\n", "'free': found 1 values, expected a multi"),
-        ("1,0.5,2,1 2,7 z,1 2,6\n", "'C': found 'z', expected an integer"),
-        ("1,0.5,2,1 2,7 8,1,6\n", "'w': found 1 weights, expected 2"),
-        ("1,0.5,2,1 2,7 8,1 2,7\n", "'day': found 7, expected an integer in"),
-        ("2,x,2,1,7 8,1,6\n", "'y': found 2, expected 0 or 1"),
-    ]
-    path = tmp_path / "in.csv"
-    rows = "".join(good + line for line, _ in bad) * 400  # some chunks
-    path.write_text("y,I_0,I_1,free,C,w,day\n" + rows + good)
-    skipped = SkippedRecords()
-    dataset = open_dataset(
-        path, spec, 64, on_error="skip", skipped=skipped, as_columns=True
-    )
-    batches = list(dataset.as_numpy_iterator())
-    assert skipped.count == 400 * len(bad)
-    for i, text in enumerate(skipped.messages):
-        wanted = f"in.csv: line {2 * i + 3}: column {bad[i % len(bad)][1]}"
-        assert wanted in text
-    assert sum(len(batch["y"]) for batch in batches) == 400 * len(bad) + 1
-    for batch in batches:
-        count = len(batch["y"])
-        assert batch["y"].ravel().tolist() == [1] * count
-        assert batch["C"][0].tolist() == [7, 8] * count
-        assert batch["w"][1].tolist() == list(range(0, 2 * count + 1, 2))
-        assert batch["free"].tolist() == [[[1, 2]]] * count

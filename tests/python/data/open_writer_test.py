@@ -55,7 +55,12 @@ def test_written_files_are_read_back(tmp_path, name, format, writing, reading):
     [
         ("a.jpg", None, {}, "a.jpg: the ending names no format; rename the"),
         ("a.txt", "avro", {}, "`format` must be one of .*, got 'avro'"),
-        ("a.txt", None, {"key_type": "int64"}, "`key_type` is for norm, raw"),
+        (
+            "a.txt",
+            None,
+            {"key_type": "int64"},
+            "but `key_type` is an option of norm",
+        ),
         ("a.arrow", None, {}, "Arrow IPC and JSON files are not written"),
         ("a.jsonl", None, {}, "Arrow IPC and JSON files are not written"),
     ],

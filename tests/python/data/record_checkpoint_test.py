@@ -66,24 +66,6 @@ def test_earlier_skips_are_not_reported_again(tmp_path):
     assert skipped.messages[-1].startswith(f"{path}:61: ")
 
 
-def test_readers_of_a_file_note_each_bad_record_once(tmp_path):
-    path = write(tmp_path / "file", range(100), bad=[0, 3, 4, 98])
-    for index, wanted in enumerate([[1, 4], [5], [99]]):
-        skipped = SkippedRecords()
-        dataset = MultiSlotDataset(
-            path,
-            SPEC,
-            8,
-            shard=(3, index),
-            on_error="skip",
-            skipped=skipped,
-        )
-        list(dataset)
-        assert skipped.count == len(wanted)
-        lines = [int(m.split(":")[1]) for m in skipped.messages]
-        assert lines == wanted
-
-
 def test_a_free_order_cannot_resume_a_fixed_one(tmp_path):
     path = write(tmp_path / "file", range(100))
     iterator = iter(MultiSlotDataset(path, SPEC, 8))

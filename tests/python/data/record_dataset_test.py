@@ -62,44 +62,23 @@ def test_options_may_be_integers_of_numpy(tmp_path):
     assert sorted(numbers(dataset)) == list(range(100))
 
 
-@pytest.mark.parametrize("files", [None, 7, [7], tf.constant(["a"])])
-def test_files_are_paths(files):
-    with pytest.raises(ValueError, match="`files` must be a path or a list"):
-        MultiSlotDataset(files, SPEC, 8)
-
-
-@pytest.mark.parametrize("schema", [None, {"label": ["click"]}])
-def test_slots_are_a_spec_a_path_or_a_list(schema):
-    with pytest.raises(TypeError, match="`schema` must be a Schema, the path"):
-        MultiSlotDataset("file", schema, 8)
-
-
-def test_weights_are_a_mapping():
-    with pytest.raises(ValueError, match="`weights` must map id columns"):
-        MultiSlotDataset("file", SPEC, 8, weights="C1")
-
-
-def test_skips_are_counted_over_pieces_and_files(tmp_path):
-    files = []
-    for f in range(2):
-        path = tmp_path / str(f)
-        path.write_text("1 1 1 5\n" * 99_999 + "1 1 1\n")
-        files.append(path)
-    empty = tmp_path / "empty"
-    empty.write_text("")
-    skipped = SkippedRecords()
-    dataset = MultiSlotDataset(
-        [*files, empty],
-        SPEC,
-        4096,
-        on_error="skip",
-        skipped=skipped,
-        deterministic=False,
-    )
-    assert len(numbers(dataset)) == 2 * 99_999
-    assert skipped.count == 3
-    assert sorted(skipped.messages)[0].startswith(f"{files[0]}:100000: ")
-    assert any("empty: the file has no records" in m for m in skipped.messages)
+@pytest.mark.parametrize(
+    "files, schema, options, error, message",
+    [
+        *(
+            (files, SPEC, {}, ValueError, "`files` must be a path or a list")
+            for files in (None, 7, [7], tf.constant(["a"]))
+        ),
+        *(
+            ("a", schema, {}, TypeError, "`schema` must be a Schema, the path")
+            for schema in (None, {"label": ["click"]})
+        ),
+        ("a", SPEC, {"weights": "C"}, ValueError, "`weights` must map id colu"),
+    ],
+)
+def test_arguments_are_checked(files, schema, options, error, message):
+    with pytest.raises(error, match=message):
+        MultiSlotDataset(files, schema, 8, **options)
 
 
 def test_skipped_records_are_counted_independently():

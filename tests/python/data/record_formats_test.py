@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import lodestar
 from lodestar.data import Column, Schema, SkippedRecords
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
@@ -261,10 +262,12 @@ def test_bad_records_are_skipped_counted_and_named(form, tmp_path):
         where = form.position.format(n + form.first)
         assert message.removeprefix(f"{path}:").lstrip().startswith(where)
         assert "slot 'click'" in message
-    # They do not shift the records of a shard.
+    # They do not shift the records of a shard, which notes only its own.
     for index in range(3):
+        skipped = options["skipped"] = SkippedRecords()
         found = form.numbers(path, shard=(3, index), **options)
         assert found == [n for n in wanted if n % 3 == index]
+        assert skipped.count == sum(n % 3 == index for n in bad)
 
 
 def test_reading_goes_on_with_the_next_file(form, tmp_path):
@@ -274,3 +277,12 @@ def test_reading_goes_on_with_the_next_file(form, tmp_path):
     options = {"on_error": "skip", "skipped": SkippedRecords()}
     assert form.numbers([lost, good], **options) == [*range(39), *range(40, 50)]
     assert options["skipped"].count == 1
+
+
+def test_sparse_slots_are_lod_tensors_if_wanted(form, files):
+    dataset = form.read(files, 50, sparse="lod")
+    kind = lodestar.ragged.LoDTensor
+    assert dataset.element_spec[0]["C"].value_type is kind
+    ((features, _),) = dataset
+    assert isinstance(features["C"], kind)
+    assert features["C"].to_list() == [[n] for n in range(50)]

@@ -220,7 +220,7 @@ def test_no_arguments_end_the_process(tmp_path, op):
     paths = [str(p) for p in (file, file, half, empty, packed, tmp_path)]
     paths += ["", "a\0b", b"\xff\xfe", "ram://missing", "no-such-scheme://x"]
     errors, good = set(), 0
-    for _ in range(400):
+    for _ in range(250):
         arguments = good_arguments(op, str(file))
         for _ in range(rng.choice([1, 1, 1, 2, 3])):
             change(rng, arguments, paths)
@@ -230,8 +230,8 @@ def test_no_arguments_end_the_process(tmp_path, op):
             assert not isinstance(error, tf.errors.InternalError), error
             errors.add(kind_of(error))
     # Many arguments have no effect, and the others fail with the right error.
-    assert good > 30
-    assert len(errors) > 30
+    assert good > 20
+    assert len(errors) > 20
 
 
 MEMORY = "record_ops_test"

@@ -146,26 +146,18 @@ def test_fit(file, sparse):
     assert model.predict(dataset, verbose=0).shape == (3, 1)
 
 
-@pytest.mark.parametrize("sparse", ["ragged", "csr"])
-def test_fit_of_a_functional_model(file, sparse):
-    if sparse == "csr":
-        inputs = {
-            "csr": {
-                "row_offsets": keras.Input([], dtype="int64"),
-                "values": keras.Input([], dtype="int64"),
-            }
+def test_fit_of_a_functional_model(file):
+    inputs = {
+        "csr": {
+            "row_offsets": keras.Input([], dtype="int64"),
+            "values": keras.Input([], dtype="int64"),
         }
-    else:
-        inputs = {
-            name: keras.Input([None], dtype="int64", ragged=True, name=name)
-            for name in ("C1", "C2")
-        }
-    sums = SumOfIds()(inputs)
-    sums = keras.layers.Reshape([1])(sums)
+    }
+    sums = keras.layers.Reshape([1])(SumOfIds()(inputs))
     model = keras.Model(inputs, keras.layers.Dense(1)(sums))
     model.compile(loss="mse", optimizer=keras.optimizers.SGD(1e-6))
-    dataset = MultiSlotDataset(file, SPEC, 2, sparse=sparse).map(
-        lambda x, y: ({name: x[name] for name in inputs}, y)
+    dataset = MultiSlotDataset(file, SPEC, 2, sparse="csr").map(
+        lambda x, y: ({"csr": x["csr"]}, y)
     )
     history = model.fit(dataset, epochs=2, verbose=0)
     assert np.isfinite(history.history["loss"]).all()
@@ -203,7 +195,7 @@ def test_integer_labels_that_float32_does_not_hold(number):
         Column.label("y", binary=False, rounded=True),
     ):
         layout = SchemaLayout(Schema([column, Column.dense("x")]))
-        label = tf.function(layout.features_and_label)
+        label = tf.function(layout.features_and_label, autograph=False)
         held = tf.constant([[2**24], [-(2**63)], [2**62]], tf.int64)
         _, found = label(held, tf.zeros([3, 1]))
         assert found.numpy().tolist() == held.numpy().tolist()

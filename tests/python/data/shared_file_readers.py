@@ -1,6 +1,7 @@
 """Programs that run in the processes of shared_file_list_test.py."""
 
 import os
+import threading
 import time
 
 import lodestar
@@ -11,14 +12,15 @@ import tensorflow as tf
 from lodestar.data import FileListServer, SharedFileList, open_dataset
 
 
-def read(address, schema, delay):
-    """Prints the numbers of two epochs, one batch per line."""
+def read(address, schema, stay=False):
+    """Prints the numbers of two epochs, or stays in the first file."""
     dataset = open_dataset(
         SharedFileList(address), schema, 5, format="multislot", repeat=2
     )
     for _, y in dataset:
         print(*[int(n) for n in y[:, 0].numpy()], flush=True)
-        time.sleep(delay)
+        if stay:
+            threading.Event().wait()
 
 
 def coordinate(schema, files, count):

@@ -132,21 +132,6 @@ def test_text_options_of_a_schema(tmp_path):
         Schema.parse("sparse: [a]\ntext: [1]\n")
 
 
-def test_text_options_are_refused_elsewhere(tmp_path):
-    frame = pandas.DataFrame({"a": [1]})
-    frame.to_parquet(tmp_path / "a.parquet")
-    spec = [Column.sparse("a")]
-    for name, value in (("header", False), ("quote", ""), ("skip_lines", 1)):
-        for data, what in (
-            (frame, "a table"),
-            (tmp_path / "a.parquet", "parq"),
-        ):
-            with pytest.raises(
-                ValueError, match=f"`{name}` is not an option of {what}"
-            ):
-                open_dataset(data, spec, **{name: value})
-
-
 def test_a_certain_header_decides_for_other_files(tmp_path):
     paths = [
         write(tmp_path / "0.csv", "city,n\n"),

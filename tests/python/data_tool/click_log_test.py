@@ -11,7 +11,6 @@ from lodestar._data_tool.click_log import (
 )
 from lodestar._files import AtomicFile
 from lodestar.data import Schema
-from lodestar.metrics import BatchAUC
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 
 SAMPLES = 40_000
@@ -99,54 +98,24 @@ def test_equal_seeds_give_equal_bytes(tmp_path):
         assert a.readline() != b.readline()
 
 
-def test_a_simple_model_approaches_the_best_auc(batches, pairs):
-    """Logistic regression on the floats and the frequent ids alone."""
-    columns = []
-    for features, _ in batches:
-        rows = [features[f"I{j}"].numpy() for j in range(1, 14)]
-        for s in range(1, 27):
-            ragged = features[f"C{s}"]
-            owner = ragged.value_rowids().numpy()
-            for number in range(8):
-                hit = ragged.values.numpy() == s * 1_000_000 + number
-                hits = np.bincount(owner[hit], minlength=10_000)
-                rows.append(hits[:, np.newaxis])
-        columns.append(np.concatenate(rows, axis=1))
-    x = np.concatenate(columns).astype(np.float64)
-    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    y = pairs[:, 1]
-    train, test = slice(0, 30_000), slice(30_000, None)
-    weights = np.zeros(x.shape[1])
-    for _ in range(6):  # Newton's method with ridge regularization
-        p = 1 / (1 + np.exp(-x[train] @ weights))
-        hessian = (x[train].T * (p * (1 - p))) @ x[train] + 5 * np.eye(
-            len(weights)
-        )
-        gradient = x[train].T @ (p - y[train]) + 5 * weights
-        weights -= np.linalg.solve(hessian, gradient)
-    scores = {"best": pairs[test, 0], "linear": x[test] @ weights}
-    found = {
-        name: float(BatchAUC(dtype="float64")(y[test], score))
-        for name, score in scores.items()
-    }
-    assert found["linear"] > found["best"] - 0.03
-
-
 def test_progress_counts_every_sample(tmp_path):
     counts = []
     generate_click_log(tmp_path, 20_001, 3, on_progress=counts.append)
     assert sum(counts) == 20_001
 
 
-@pytest.mark.parametrize("samples, files", [(0, 1), (3, 4), (4, 0)])
-def test_too_few_samples_are_refused(tmp_path, samples, files):
-    with pytest.raises(ValueError, match=f"got {files} and {samples}"):
-        generate_click_log(tmp_path, samples, files)
-
-
-def test_a_negative_seed_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`seed` must be at least 0, got -1"):
-        generate_click_log(tmp_path / "log", 100, 2, seed=-1)
+@pytest.mark.parametrize(
+    "samples, files, seed, message",
+    [
+        (0, 1, 0, "got 1 and 0"),
+        (3, 4, 0, "got 4 and 3"),
+        (4, 0, 0, "got 0 and 4"),
+        (100, 2, -1, "`seed` must be at least 0, got -1"),
+    ],
+)
+def test_bad_arguments(tmp_path, samples, files, seed, message):
+    with pytest.raises(ValueError, match=message):
+        generate_click_log(tmp_path / "log", samples, files, seed=seed)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ from lodestar._data_tool.convert import Target, convert
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.sources import Source
 from lodestar._formats import WRITTEN_NAMES
-from lodestar.data import Column, DataError, Schema
+from lodestar.data import Column, Schema
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
 
@@ -198,59 +198,6 @@ def test_through_two_formats(first, second, tmp_path_factory):
     check()
 
 
-SPEC = Schema([Column.label("y"), Column.dense("I", (2,)), Column.sparse("C")])
-REFUSED = [
-    (
-        Column.sparse("w", dtype="float"),
-        ([0.5], [0, 1]),
-        ["norm", "raw"],
-        "slot 'w' must have keys, got floats",
-    ),
-    (
-        Column.dense("f", (-1, 2)),
-        np.zeros((1, 1, 2)),
-        ["norm", "raw"],
-        r"slot 'f' must have a fixed .* shape \[-1, 2\]",
-    ),
-    (
-        Column.sparse("c"),
-        ([1, 2], [0, 2]),
-        ["raw"],
-        "sample 1: slot 'c' must have 1 keys, got 2",
-    ),
-    (
-        Column.sparse("c"),
-        ([], [0, 0]),
-        ["raw"],
-        "sample 1: slot 'c' must have 1 keys, got 0",
-    ),
-    (
-        Column.sparse("c"),
-        ([], [0, 0]),
-        ["instant"],
-        "sample 1: slot 'c' must have 1 to 65535 values, got 0",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    "slot, column, name, message",
-    [(s, c, n, m) for s, c, names, m in REFUSED for n in names],
-)
-def test_unsupported_columns_are_named(tmp_path, slot, column, name, message):
-    spec = Schema([Column.label("y"), slot])
-    path = str(tmp_path / "in")
-    with FORMATS["multislot"].make(path, spec) as writer:
-        writer.write_batch({"y": [1], slot.name: column})
-    source = Source(FORMATS["multislot"], [path], spec)
-    target = Target(
-        str(tmp_path / "out") + SUFFIX.get(name, ""), FORMATS[name], {}
-    )
-    with Progress() as progress, pytest.raises(DataError, match=message):
-        convert(source, target, progress=progress)
-    assert os.listdir(tmp_path) == ["in"]
-
-
 INEXACT = [
     (Column.label("z", binary=False), np.array([2**24, 2**24 + 1])),
     (Column.label("z", binary=False), np.array([1, 2**63], np.uint64)),
@@ -272,24 +219,6 @@ def test_numbers_that_float32_does_not_hold_are_refused(
         ) as writer:
             writer.write_batch({"z": column})
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("name", ["norm", "raw"])
-def test_ids_beyond_32_bits_need_another_key_type(tmp_path, name):
-    spec = Schema([Column.label("y"), Column.sparse("c")])
-    path = str(tmp_path / "in")
-    with FORMATS["multislot"].make(path, spec) as writer:
-        writer.write({"y": 1, "c": [2**32]})
-    source = Source(FORMATS["multislot"], [path], spec)
-    layout = {"layout": "multi_hot_float"} if name == "raw" else {}
-    target = Target(str(tmp_path / "out"), FORMATS[name], layout)
-    message = (
-        "sample 1: slot 'c' must be a key from 0 to 4294967295; "
-        "the key type int64 supports all"
-    )
-    with Progress() as progress, pytest.raises(DataError, match=message):
-        convert(source, target, progress=progress)
-    assert os.listdir(tmp_path) == ["in"]
 
 
 def test_an_empty_row_of_one_csv_column_is_refused(tmp_path):

@@ -221,7 +221,7 @@ def test_several_outputs(two, tmp_path):
     ]
 
 
-def test_some_outputs_and_class_numbers(two, tmp_path):
+def test_class_numbers_and_types_of_labels_by_output(two, tmp_path):
     top = keras.metrics.SparseTopKCategoricalAccuracy(2)
     evaluate = evaluate_of(two, tmp_path, metrics={"kind": {"top_2": top}})
     labels = evaluate.specs["labels_kind"]
@@ -230,6 +230,14 @@ def test_some_outputs_and_class_numbers(two, tmp_path):
     found = numbers(evaluate(**RAGGED, labels_kind=kinds))
     wanted = expected(top, kinds, two(FEATURES)["kind"])
     assert_close(found, {"kind_top_2": wanted})
+    evaluate = evaluate_of(
+        two,
+        tmp_path,
+        metrics={"click": {"auc": AUC()}, "kind": {"auc": AUC()}},
+        labels={"click": tf.TensorSpec([None], tf.int64)},
+    )
+    assert evaluate.specs["labels_click"].dtype == tf.int64
+    assert evaluate.specs["labels_kind"].dtype == tf.float32
 
 
 @pytest.mark.parametrize(
@@ -247,18 +255,6 @@ def test_types_of_labels(spec, labels, model, tmp_path):
     found = numbers(evaluate(**RAGGED, labels=tf.constant(labels)))
     wanted = expected(auc, CLICKS, model(FEATURES)["score"])
     assert_close(found, {"auc": wanted})
-
-
-def test_types_of_labels_by_output(two, tmp_path):
-    evaluate = evaluate_of(
-        two,
-        tmp_path,
-        metrics={"click": {"auc": AUC()}, "kind": {"auc": AUC()}},
-        labels={"click": tf.TensorSpec([None], tf.int64)},
-    )
-    specs = evaluate.specs
-    assert specs["labels_click"].dtype == tf.int64
-    assert specs["labels_kind"].dtype == tf.float32
 
 
 def test_an_input_with_the_name_of_the_labels(tmp_path):

@@ -96,26 +96,44 @@ def test_an_absent_ragged_feature_is_empty_and_a_dense_one_an_error():
         form.parse([tf.train.Example().SerializeToString()])
 
 
-def test_lengths_that_do_not_fit():
-    form = ExampleForm({"deep": SPECS["deep"]})
+@pytest.mark.parametrize(
+    "spec, features, message",
+    [
+        (SPECS["deep"], {"x": [b"a"], "x_lengths": [5]}, ""),
+        (
+            tf.TensorSpec([None], tf.int32),
+            {"x": [2**40]},
+            "feature x has values beyond int32",
+        ),
+    ],
+)
+def test_values_that_do_not_fit(spec, features, message):
+    form = ExampleForm({"x": spec})
     example = tf.train.Example()
-    example.features.feature["deep"].bytes_list.value.append(b"a")
-    example.features.feature["deep_lengths"].int64_list.value.append(5)
+    for name, values in features.items():
+        feature = example.features.feature[name]
+        is_text = isinstance(values[0], bytes)
+        kind = feature.bytes_list if is_text else feature.int64_list
+        kind.value.extend(values)
     for parse in (form.parse, tf.function(form.parse)):
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             parse([example.SerializeToString()])
 
 
-def test_a_number_beyond_the_dtype():
-    form = ExampleForm({"n": tf.TensorSpec([None], tf.int32)})
-    example = tf.train.Example()
-    example.features.feature["n"].int64_list.value.append(2**40)
-    for parse in (form.parse, tf.function(form.parse)):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError,
-            match="feature n has values beyond int32",
-        ):
-            parse([example.SerializeToString()])
+def test_inputs_that_do_not_fit_together():
+    specs = {
+        "deep_lengths": tf.TensorSpec([None], tf.int64),
+        "deep": SPECS["deep"],
+    }
+    with pytest.raises(
+        ValueError,
+        match="The input 'deep_lengths' has the name of the feature .*'deep'",
+    ):
+        ExampleForm(specs)
+    form = ExampleForm({"bag": SPECS["bag"], "one": SPECS["one"]})
+    three = {"bag": batch()["bag"], "one": tf.constant(["a", "b", "c"])}
+    with pytest.raises(ValueError, match="different numbers of examples: .*3"):
+        form.serialize(three)
 
 
 @pytest.mark.parametrize(
@@ -143,27 +161,6 @@ def test_inputs_without_a_form(spec, message):
         ValueError, match=f"The input 'x', .* cannot be in a tf.*{message}"
     ):
         ExampleForm({"x": spec})
-
-
-def test_names_that_collide():
-    with pytest.raises(
-        ValueError,
-        match="The input 'deep_lengths' has the name of the feature .*'deep'",
-    ):
-        ExampleForm(
-            {
-                "deep_lengths": tf.TensorSpec([None], tf.int64),
-                "deep": SPECS["deep"],
-            }
-        )
-
-
-def test_inputs_of_different_sizes():
-    form = ExampleForm({"bag": SPECS["bag"], "one": SPECS["one"]})
-    with pytest.raises(ValueError, match="different numbers of examples: .*3"):
-        form.serialize(
-            {"bag": batch()["bag"], "one": tf.constant(["a", "b", "c"])}
-        )
 
 
 def test_a_served_model_accepts_examples(tmp_path):

@@ -136,54 +136,34 @@ def test_rows_without_a_padded_form(rows, spec, message):
 
 
 @pytest.mark.parametrize(
-    "padding_id, message",
+    "dtype, padding_id, message",
     [
-        (None, r"`padding_id` must be the value .* inputs \['x'\]"),
-        ({}, r"`padding_id` lacks the ragged input 'x'; it has \[\]"),
-        ({"y": 0}, r"`padding_id` has 'y', which is not a ragged .*'x'"),
+        ("int64", None, r"`padding_id` must be the value .* inputs \['x'\]"),
+        ("int64", {}, r"`padding_id` lacks the ragged input 'x'; it has \[\]"),
         (
-            "",
-            r"`padding_id` for the input 'x' of dtype int64 must be .* got ''",
+            "int64",
+            {"y": 0},
+            "`padding_id` has 'y', which is not a ragged .*'x'",
         ),
-        (
-            True,
-            r"for the input 'x' of dtype int64 must be an integer .* got True",
-        ),
-        (
-            0.0,
-            r"for the input 'x' of dtype int64 must be an integer .* got 0.0",
-        ),
-        (2**63, r"9223372036854775807\], got 9223372036854775808"),
+        ("int64", "", "for the input 'x' of dtype int64 must be .* got ''"),
+        ("int64", True, "'x' of dtype int64 must be an integer .* got True"),
+        ("int64", 0.0, "'x' of dtype int64 must be an integer .* got 0.0"),
+        ("int64", 2**63, r"9223372036854775807\], got 9223372036854775808"),
+        ("string", 0, "'x' of dtype string must be a string, got 0"),
+        ("float32", "", "for the input 'x' .* must be a number, got ''"),
     ],
 )
-def test_bad_padding_id(padding_id, message, tmp_path):
-    m = export_models.ragged_model()
+def test_bad_padding_id(dtype, padding_id, message, tmp_path):
+    x = keras.Input((None,), dtype=dtype, ragged=True, name="x")
+    rows = lodestar.layers.DynamicEmbedding(2, combiner="sum")
+    model = keras.Model(x, x if dtype == "float32" else rows(x))
     with pytest.raises(ValueError, match=message):
-        lodestar.export.save(m, tmp_path / "s", "padded", padding_id=padding_id)
-    assert not (tmp_path / "s").exists()
-
-
-def test_padding_of_another_type_than_the_input():
-    ids = keras.Input((None,), dtype="string", ragged=True, name="word")
-    numbers = keras.Input((None,), ragged=True, name="number")
-    layer = lodestar.layers.DynamicEmbedding(2, combiner="sum")
-    for x, padding, message in (
-        (
-            ids,
-            0,
-            "for the input 'word' of dtype string must be a string, got 0",
-        ),
-        (numbers, "", "for the input 'number' .* must be a number, got ''"),
-    ):
-        m = keras.Model(x, layer(ids) if x is ids else numbers)
-        with pytest.raises(ValueError, match=message):
-            lodestar.export.save(m, "nowhere", "padded", padding_id=padding)
-
-
-def test_padding_id_of_another_signature():
-    m = export_models.ragged_model()
+        lodestar.export.save(
+            model, tmp_path / "s", "padded", padding_id=padding_id
+        )
     with pytest.raises(ValueError, match="requires signature='padded'"):
-        lodestar.export.save(m, "nowhere", padding_id=0)
+        lodestar.export.save(model, tmp_path / "s", padding_id=0)
+    assert not (tmp_path / "s").exists()
 
 
 def test_padding_reads_as_no_id_when_served(tmp_path):

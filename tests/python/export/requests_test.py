@@ -142,6 +142,8 @@ def test_verify_of_strings_and_ids(model, tmp_path, export, signature, options):
     strings = {**STRINGS, "_id": ids}
     checked = verify(model, path, strings)
     assert checked.signatures == ("serve_ids", "serve", "serving_default")
+    if signature != "ragged":
+        return  # Scores are compared in the same way.
     kernel = model.layers[-1].kernel
     kernel.assign_add(tf.ones_like(kernel))
     with pytest.raises(MismatchError):

@@ -116,20 +116,6 @@ def test_a_batch_equals_the_reference(tmp_path, rng, key_type, check, rows):
     assert data == make_norm(samples, key_type, check)
 
 
-def test_a_batch_equals_its_samples(tmp_path, rng):
-    columns = random_columns(rng, 40, 2**32)
-    data = written(tmp_path, MIXED, columns)
-    with NormWriter(tmp_path / "file", MIXED) as writer:
-        for i in range(40):
-            writer.write(
-                {
-                    name: column[i].numpy() if name in "ab" else column[i]
-                    for name, column in columns.items()
-                }
-            )
-    assert (tmp_path / "file").read_bytes() == data
-
-
 @pytest.mark.parametrize(
     "spec, columns, want",
     [
@@ -177,7 +163,7 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
         with pytest.raises(
             ValueError,
             match=r"file: sample 4: slot 'b' must be a key from 0 to "
-            "4294967295",
+            "4294967295; the key type int64 supports all",
         ):
             values = np.array([1, 2, key % 2**64], np.uint64).view(np.int64)
             columns = {
@@ -188,22 +174,6 @@ def test_a_key_that_does_not_fit_is_named(tmp_path, key):
             writer.write_batch(columns)
         writer.write({"y": 0, "d": [3.0, 0.25], "a": [8]})
     assert (tmp_path / "file").read_bytes() == NORM_SUM
-
-
-@pytest.mark.filterwarnings("error")  # of a cast that overflows
-@pytest.mark.parametrize("value", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
-def test_an_integer_beyond_float32_is_named(tmp_path, value):
-    spec = [Column.dense("n", dtype="uint64")]
-    with NormWriter(tmp_path / "file", spec) as writer:
-        writer.write_batch({"n": [2**24, -(2**62)]})
-        with pytest.raises(
-            ValueError,
-            match=f"sample 4: slot 'n' must be a whole number that "
-            f"float32 represents exactly, got {value}",
-        ):
-            writer.write_batch({"n": [0, value]})
-    norm = read_norm((tmp_path / "file").read_bytes())
-    assert norm.samples == [([], [2.0**24], []), ([], [-(2.0**62)], [])]
 
 
 def test_a_record_too_long_is_named(tmp_path, monkeypatch):

@@ -140,19 +140,11 @@ def test_the_order_depends_on_the_seed_alone(tmp_path):
     assert drawn != run(None, "e")
 
 
-def test_the_shard_sets_the_worker(tmp_path):
+def test_the_shard_sets_the_worker_and_any_scheme_is_a_folder(tmp_path):
     memories = [loaded(tmp_path, 0, 40, shard=(2, index)) for index in range(2)]
-    calls = [
-        lambda m=m: m.global_shuffle(3, folder=tmp_path / "meet")
-        for m in memories
-    ]
+    folder = "ram://global_shuffle_test/meet"
+    calls = [lambda m=m: m.global_shuffle(3, folder=folder) for m in memories]
     assert together(calls) == [None, None]
-    assert sorted(sum(map(numbers, memories), [])) == list(range(40))
-
-
-def test_any_scheme_of_tensorflow_is_a_folder(tmp_path):
-    memories = [loaded(tmp_path, 0, 30), loaded(tmp_path, 30, 40)]
-    assert shuffle(memories, "ram://global_shuffle_test/meet") == [None] * 2
     assert sorted(sum(map(numbers, memories), [])) == list(range(40))
 
 
@@ -274,36 +266,26 @@ def test_readers_of_a_failing_worker_get_its_error(tmp_path, monkeypatch):
     check_second_fails(memories, tmp_path / "meet")
 
 
-def damage(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def drop_a_piece(path):
-    data = path.read_bytes()
-    path.write_bytes(data[8 + int.from_bytes(data[:8], "little") :])
-
-
-def double_a_piece(path):
-    data = path.read_bytes()
-    path.write_bytes(data[: 8 + int.from_bytes(data[:8], "little")] + data)
+def first_piece(data):
+    return data[: 8 + int.from_bytes(data[:8], "little")]
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        (damage, r"-0-to-1\.samples: the checksum of the samples differs"),
-        (cut, r"-0-to-1\.samples: the checksum of the samples differs"),
         (
-            drop_a_piece,
-            "1 pieces are missing for 1[0-9]* samples",
+            lambda d: d[:99] + bytes([d[99] ^ 1]) + d[100:],
+            "checksum of the sam",
         ),
-        (double_a_piece, "1 pieces are unexpected for"),
+        (
+            lambda d: d[:-1],
+            r"-0-to-1\.samples: the checksum of the samples diff",
+        ),
+        (
+            lambda d: d[len(first_piece(d)) :],
+            "1 pieces are missing for 1.* sam",
+        ),
+        (lambda d: first_piece(d) + d, "1 pieces are unexpected for"),
     ],
 )
 def test_samples_that_were_changed_on_their_way_are_refused(
@@ -313,7 +295,8 @@ def test_samples_that_were_changed_on_their_way_are_refused(
         def commit(self, header=b""):
             super().commit(header)
             if self._path.endswith("-0-to-1.samples"):
-                change(pathlib.Path(self._path))
+                path = pathlib.Path(self._path)
+                path.write_bytes(change(path.read_bytes()))
 
     monkeypatch.setattr(sample_exchange, "AtomicFile", Changed)
     memories = [loaded(tmp_path, 0, 3000), loaded(tmp_path, 3000, 5000)]
@@ -325,46 +308,38 @@ def test_samples_that_were_changed_on_their_way_are_refused(
     check_unchanged(memories, (0, 3000), (3000, 5000))
 
 
-def test_workers_must_agree(tmp_path):
-    other = Schema([*SPEC][:2])
-    memories = [
-        loaded(tmp_path, 0, 20),
-        InMemoryDataset(other, 4),
-    ]
-    (tmp_path / "short").write_text("1 7 2 1 1\n" * 30)
-    memories[1].load(tmp_path / "short")
-    found = shuffle(memories, tmp_path / "slots")
-    assert any("the samples have other slots" in str(e) for e in found)
-    assert [type(e) for e in found] in (
-        [DataError, DataError],
-        [DataError, RuntimeError],
-        [RuntimeError, DataError],
-    )
+@pytest.mark.parametrize(
+    "seeds, sizes, message",
+    [
+        ([0, 1], [1, 1], "worker 1 has seed 1, but worker 0 has 0"),
+        ([1, 1], [1, 2], "worker 1 has send_batch_size 2, but worker 0 has 1"),
+    ],
+)
+def test_workers_must_agree(tmp_path, seeds, sizes, message):
     memories = [loaded(tmp_path, 0, 20), loaded(tmp_path, 20, 40)]
     found = together(
         [
             lambda m=m, i=i: m.global_shuffle(
-                i, folder=tmp_path / "seeds", workers=(2, i)
-            )
-            for i, m in enumerate(memories)
-        ]
-    )
-    assert any(
-        "worker 1 has seed 1, but worker 0 has 0" in str(e) for e in found
-    )
-    found = together(
-        [
-            lambda m=m, i=i: m.global_shuffle(
-                folder=tmp_path / "sizes",
+                seeds[i],
+                folder=tmp_path / "meet",
                 workers=(2, i),
-                send_batch_size=i + 1,
+                send_batch_size=sizes[i],
             )
             for i, m in enumerate(memories)
         ]
     )
-    message = "worker 1 has send_batch_size 2, but worker 0 has 1"
     assert any(message in str(e) for e in found)
     check_unchanged(memories, (0, 20), (20, 40))
+
+
+def test_workers_must_have_the_same_slots(tmp_path):
+    memories = [loaded(tmp_path, 0, 20), InMemoryDataset([*SPEC][:2], 4)]
+    (tmp_path / "short").write_text("1 7 2 1 1\n" * 30)
+    memories[1].load(tmp_path / "short")
+    found = shuffle(memories, tmp_path / "slots")
+    assert any("the samples have other slots" in str(e) for e in found)
+    assert {type(e) for e in found} <= {DataError, RuntimeError}
+    check_unchanged(memories[:1], (0, 20))
 
 
 def test_a_folder_is_used_once(tmp_path):
@@ -385,10 +360,7 @@ def test_a_folder_is_used_once(tmp_path):
         ({"workers": 3}, r"`workers` must be a pair"),
         ({"workers": (2, 2)}, "`workers` must have an index less than 2"),
         ({"workers": (2, 0), "timeout": 0}, "`timeout` must be greater than 0"),
-        (
-            {"workers": (2, 0), "timeout": "1"},
-            "`timeout` must be greater than 0",
-        ),
+        ({"workers": (2, 0), "timeout": "1"}, "`timeout` must be greater"),
         (
             {"workers": (2, 0), "send_batch_size": 0},
             "`send_batch_size` must be an integer of at least 1, got 0",

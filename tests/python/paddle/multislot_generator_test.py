@@ -218,6 +218,7 @@ def test_samples_match_the_slot_file(tmp_path):
         ({"click": [2]}, "'click': value 1 of 1 must be 0 or 1, got 2"),
         ({"click": [1.0]}, "'click': value 1 of 1 must be an integer, got 1.0"),
         ({"click": []}, "'click' must be 1, got 0"),
+        ({"click": [1, 0]}, "'click' must be 1, got 2"),
         ({"I": [1]}, "'I' must be 2, got 1"),
         ({"I": [1, 1e39]}, r"'I': value 2 of 2 must be a float32, got 1e\+39"),
         ({"I": [1, 20200715]}, "a number that float32 holds exactly from 2"),
@@ -230,7 +231,6 @@ def test_samples_match_the_slot_file(tmp_path):
         ({"day": [7]}, "'day': value 1 of 1 must be a whole number .* 7"),
         ({"day": [-1]}, "'day': value 1 of 1 must be a whole .* -1"),
         ({"x": [1]}, "must have 6 slots, as in the schema file, got 7"),
-        ({"click": [1, 0]}, "'click' must be 1, got 2"),
     ],
 )
 def test_samples_that_contradict_the_slot_file(changes, message):
@@ -238,55 +238,79 @@ def test_samples_that_contradict_the_slot_file(changes, message):
         text_of(sample(), sample(**changes), schema=SPEC)
 
 
+A = [("a", [1])]
+
+
 @pytest.mark.parametrize(
-    "bad, message",
+    "options, samples, message",
     [
-        ("abc", "a sample must be a list of .* 'abc'"),
-        ({"a": [1]}, "a sample must be a list of .* {'a':"),
-        ([("a", [1], 2)], r"a slot must be \(name, .* \('a', \[1\], 2\)"),
-        (["ab"], "a slot must be .*, got 'ab'"),
-        ([(1, [1])], r"a slot must be .*, got \(1, \[1\]\)"),
-        ([("a", 1)], "slot 'a' must be a list of integers and floats, got 1"),
-        ([("a", "12")], "slot 'a' must be a list of .*, got '12'"),
-        ([("a", np.ones((1, 1)))], "slot 'a' must be a list of .* array"),
-        ([("a", ["1"])], "value 1 of 1 must be an integer or a float, got '1'"),
-        ([("a", [1, None])], "value 2 of 2 must be .*, got None"),
-        ([("a", [2**64])], "must be an integer of 64 bits"),
-        ([("a", [-(2**63) - 1])], "must be an integer of 64 bits"),
-        ([("a", [2.0**128])], "must be a float32"),
+        ({}, [A, "abc"], "a sample must be a list of .* 'abc'"),
+        ({}, [A, {"a": [1]}], "a sample must be a list of .* {'a':"),
         (
-            [("a", [1]), ("b", [1])],
-            "must have 1 slots, as in the first sample, got 2",
+            {},
+            [A, [("a", [1], 2)]],
+            r"a slot must be \(name, .* \('a', \[1\], 2\)",
         ),
-        ([("b", [1])], "slot 'b' is in the position of 'a'"),
-        ([], "must have 1 slots, .* got 0"),
-        ([("a", [0] * 99 + ["x" * 99])], "got 'x{56}..."),
+        ({}, [A, ["ab"]], "a slot must be .*, got 'ab'"),
+        ({}, [A, [(1, [1])]], r"a slot must be .*, got \(1, \[1\]\)"),
+        (
+            {},
+            [[("a", 1)]],
+            "slot 'a' must be a list of integers and floats, got",
+        ),
+        ({}, [[("a", "12")]], "slot 'a' must be a list of .*, got '12'"),
+        ({}, [[("a", np.ones((1, 1)))]], "slot 'a' must be a list of .* array"),
+        (
+            {},
+            [[("a", ["1"])]],
+            "value 1 of 1 must be an integer or a float, got",
+        ),
+        ({}, [[("a", [1, None])]], "value 2 of 2 must be .*, got None"),
+        ({}, [[("a", [2**64])]], "must be an integer of 64 bits"),
+        ({}, [[("a", [-(2**63) - 1])]], "must be an integer of 64 bits"),
+        ({}, [[("a", [2.0**128])]], "must be a float32"),
+        (
+            {},
+            [A, [*A, ("b", [1])]],
+            "must have 1 slots, as in the first sample, ",
+        ),
+        ({}, [A, [("b", [1])]], "slot 'b' is in the position of 'a'"),
+        ({}, [A, []], "must have 1 slots, .* got 0"),
+        ({}, [[("a", [0] * 99 + ["x" * 99])]], "got 'x{56}..."),
+        ({}, [[]], "the sample has no slots"),
+        ({}, [A * 2], "slot 'a' is repeated"),
+        (
+            {"strings": True},
+            [[("a", "1")]],
+            "must be a list of strings, got '1'",
+        ),
+        (
+            {"allow_empty": False},
+            [[("a", [])]],
+            "'a' must be at least one, got 0",
+        ),
+        (
+            {"allow_empty": False, "schema": SPEC},
+            [sample(P=[1, 2], C=[], w=[])],
+            "'C' must be at least one, got 0",
+        ),
+        (
+            {"schema": SPEC},
+            [[sample()[i] for i in (1, 0, 2, 3, 4, 5)]],
+            "slot 'I' is in the position of 'click",
+        ),
     ],
 )
-def test_invalid_samples_without_a_slot_file(bad, message):
-    with pytest.raises(DataError, match=f"^line 2: .*{message}") as error:
-        text_of([("a", [1])], bad)
+def test_invalid_samples(options, samples, message):
+    where = f"^line {len(samples)}: .*{message}"
+    with pytest.raises(DataError, match=where) as error:
+        text_of(*samples, **options)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "first, message",
-    [
-        ([], "line 1: the sample has no slots"),
-        ([("a", []), ("a", [])], "line 1: slot 'a' is repeated"),
-    ],
-)
-def test_a_bad_first_sample_is_refused(first, message):
-    with pytest.raises(DataError, match=message):
-        text_of(first)
-
-
-def test_empty_slots_can_be_refused():
-    text_of([("a", [])])
-    with pytest.raises(DataError, match="'a' must be at least one, got 0"):
-        text_of([("a", [])], allow_empty=False)
-    with pytest.raises(DataError, match="'C' must be at least one, got 0"):
-        text_of(sample(P=[1, 2], C=[], w=[]), schema=SPEC, allow_empty=False)
+def test_generate_sample_must_be_there():
+    with pytest.raises(DataError, match="MultiSlotGenerator must override"):
+        list(MultiSlotGenerator().lines(["1"]))
 
 
 def test_an_error_in_generate_sample_names_line_and_place():
@@ -297,15 +321,6 @@ def test_an_error_in_generate_sample_names_line_and_place():
     ) as error:
         list(Words().lines(["1", "2", "x"]))
     assert isinstance(error.value.__cause__, ValueError)
-
-
-def test_the_order_of_slots_and_generate_sample_must_be_there():
-    with pytest.raises(
-        DataError, match="slot 'I' is in the position of 'click"
-    ):
-        text_of([sample()[i] for i in (1, 0, 2, 3, 4, 5)], schema=SPEC)
-    with pytest.raises(DataError, match="MultiSlotGenerator must override"):
-        list(MultiSlotGenerator().lines(["1"]))
 
 
 def test_an_error_of_a_batch_names_its_lines():
@@ -356,13 +371,6 @@ def test_strings_are_written_as_they_are(value, kind, tmp_path):
     path.write_text(f"2 5 {value}\n")
     spec = Schema([Column.sparse("a", dtype=strings.slot_types["a"])])
     assert len(list(MultiSlotDataset(path, spec, 1))) == 1
-
-
-def test_lists_of_strings_need_an_option():
-    with pytest.raises(
-        DataError, match="slot 'a' must be a list of strings, got '1'"
-    ):
-        list(Given(strings=True).lines([[("a", "1")]]))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

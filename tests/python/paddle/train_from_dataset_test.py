@@ -345,54 +345,13 @@ def test_a_list_of_datasets(files):
     model = make_model(rate=0.0)
     parts = [
         open_dataset(file, SPEC, BATCH).map(lambda x, y: (x, 1 - y))
-        for file in files
+        for file in files[:2]
     ]
     got = train_from_dataset(model, parts, threads=2)
-    data = open_dataset(files, SPEC, BATCH)
+    data = open_dataset(files[:2], SPEC, BATCH)
     wanted = model.evaluate(data, return_dict=True, verbose=0)
     np.testing.assert_allclose(
         got["accuracy"], 1 - wanted["accuracy"], rtol=1e-4
-    )
-
-
-def test_debug_prints_ops_and_times(files, capsys):
-    data = open_dataset(files, SPEC, BATCH)
-    train_from_dataset(make_model(), data, threads=2, debug=True)
-    out = capsys.readouterr().out
-    (count,) = re.findall(r"^the step has (\d+) ops:$", out, re.M)
-    lines = re.findall(r"^ +(\d+) ( *)(\S+) \S+$", out, re.M)
-    assert [int(number) for number, _, _ in lines] == [
-        *range(1, int(count) + 1)
-    ]
-    types = [kind for _, _, kind in lines]
-    wanted = [
-        "IteratorGetNext",
-        "Lodestar>EmbeddingCollectionLookup",
-        "MatMul",
-        "Sigmoid",
-        "Lodestar>EmbeddingCollectionGradient",
-        "Lodestar>EmbeddingApplyAll",
-    ]
-    at = [types.index(kind) for kind in wanted]
-    assert at == sorted(at)
-    for part in ("read", "forward", "gradient", "update"):
-        assert f"{part} " in out
-    assert "ms per step" in out
-
-
-def test_debug_lists_called_functions_below_their_calls(files, capsys):
-    class Branch(keras.layers.Layer):
-        def call(self, x):
-            return tf.cond(x[0, 0] > 0, lambda: tf.sin(x), lambda: tf.cos(x))
-
-    data = open_dataset(files, SPEC, BATCH)
-    model = make_model(layers=[Branch()])
-    train_from_dataset(model, data, threads=1, debug=True)
-    out = capsys.readouterr().out
-    assert re.search(
-        r"\n +\d+ (If|StatelessIf) .*\n( +\d+   .*\n)* +\d+   Cos .*\n"
-        r"( +\d+   .*\n)* +\d+   Sin ",
-        out,
     )
 
 
@@ -430,7 +389,6 @@ def compiled(model, **options):
         ({"dataset": [1]}, TypeError, "`data` must be paths.*got list"),
         ({"threads": -1}, ValueError, "threads"),
         ({"print_period": 0}, ValueError, "print_period"),
-        ({"debug": "yes"}, ValueError, "debug"),
         ({"fetch": ["no"]}, ValueError, "has 'no', which is neither"),
         ({"fetch": "loss"}, ValueError, "`fetch`='loss' must be a list"),
         ({"fetch_info": ["a"]}, ValueError, "a label for each of"),

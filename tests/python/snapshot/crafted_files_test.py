@@ -130,7 +130,7 @@ def mutate(rng, fields):
 def test_manifests(path, rng, capsys):
     wrong = 0
     good = {v: read_manifest(path, v) for v in (1, 2)}
-    for _ in range(80):
+    for _ in range(50):
         version = int(rng.integers(1, 3))
         fields = json.loads(json.dumps(good[version]))
         for _ in range(rng.integers(1, 3)):
@@ -138,7 +138,7 @@ def test_manifests(path, rng, capsys):
         write_manifest(path, version, fields)
         wrong += bool(read_in_every_way(path, capsys))
         write_manifest(path, version, good[version])
-    assert wrong > 50
+    assert wrong > 30
     assert read_in_every_way(path, capsys) == []
 
 

@@ -16,7 +16,6 @@ from lodestar.snapshot.errors import (
 )
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import (
-    FileEntry,
     Manifest,
     TableEntry,
     VersionId,
@@ -70,13 +69,6 @@ def add(folder, parent, *tables, history="ab", step=0):
 def folder(tmp_path):
     """Returns a folder that does not exist yet."""
     return SnapshotFolder(tmp_path / "a" / "b")
-
-
-def test_a_folder_that_is_missing_is_empty(folder):
-    assert folder.versions() == []
-    with pytest.raises(SnapshotError, match="b: holds no snapshot"):
-        folder.newest_version()
-    assert not os.path.exists(folder.path)
 
 
 @pytest.mark.parametrize("path", ["gs://bucket/x", "s3://x", "", b"x"])
@@ -245,20 +237,6 @@ def test_a_delta_is_of_as_many_parts(folder):
             folder.chain(version)
 
 
-def test_a_missing_parent_is_named(folder):
-    with folder.lock():
-        add(folder, None, table("a", True))
-        add(folder, 1, table("a", False))
-        add(folder, 2, table("a", False))
-        folder.remove(1)
-    with pytest.raises(
-        SnapshotError,
-        match="00000002/MANIFEST: is a delta on version 1, but "
-        ".*/00000001/MANIFEST is missing",
-    ):
-        folder.chain(3)
-
-
 @pytest.mark.parametrize(
     "child, history, message",
     [
@@ -291,32 +269,6 @@ def test_a_manifest_of_another_version_is_refused(folder):
         folder.manifest(1)
     with pytest.raises(SnapshotError, match="has no version 2; it has 1$"):
         folder.manifest(2)
-
-
-def test_at_step_returns_the_newest_of_a_step(folder):
-    with folder.lock():
-        for step in (10, 20, 10, 30):
-            add(folder, None, table("a", True), step=step)
-    assert folder.at_step(10) == 3
-    with pytest.raises(SnapshotError, match="step 15; it has steps 10, 20, 30"):
-        folder.at_step(15)
-
-
-def test_sizes_of_files(folder):
-    with folder.lock():
-        add(folder, None, table("a", True))
-    path = folder.file_path(1, "table-a")
-    with open(path, "wb") as file:
-        file.write(b"abc")
-    folder.check_size(path, FileEntry("table-a", 3, 0))
-    for size, message in (
-        (4, "is truncated at byte 3: must have 4 bytes, got 3"),
-        (2, "continues at byte 2: must have 2 bytes, got 3"),
-    ):
-        with pytest.raises(CorruptSnapshotError, match=f"table-a: {message}"):
-            folder.check_size(path, FileEntry("table-a", size, 0))
-    with pytest.raises(CorruptSnapshotError, match="table-b: is missing"):
-        folder.check_size(path[:-1] + "b", FileEntry("table-b", 3, 0))
 
 
 def test_remove_unneeded_keeps_parents_of_the_newest(folder):

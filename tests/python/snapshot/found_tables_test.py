@@ -76,48 +76,44 @@ def test_tables_of_the_optimizer_are_separate():
     assert tables_of_optimizer(None) == {}
 
 
-def test_two_of_one_name():
-    a = lodestar.EmbeddingVariable(2, name="t")
-    b = lodestar.EmbeddingVariable(3, name="t")
-    with pytest.raises(
-        ValueError,
-        match="two tables of the name 't': <Emb.*_dim=2 .*> and <Emb.*_dim=3 .*>. P",
-    ):
-        find_tables([a, b])
-    with pytest.raises(ValueError, match="two tables of the name 't'"):
-        find_tables([a, lodestar.lookup.IdTable(["k"], name="t")])
+def table(name, dim=2):
+    return lodestar.EmbeddingVariable(dim, name=name)
 
 
-def test_one_under_two_names():
-    a = lodestar.EmbeddingVariable(2, name="t")
-    with pytest.raises(ValueError, match="under two names, 'x' and 'y'"):
-        find_tables({"x": a, "y": a})
+T = table("t")
 
 
 @pytest.mark.parametrize(
-    "tables, message",
+    "make, message",
     [
-        ([], r"`model` holds no table: \[\]"),
-        ({}, "`model` holds no table: {}"),
-        (keras.layers.Dense(1), "`model` holds no table: <Dense"),
-        ("t", "`model` must be an EmbeddingVariable.* got 't'"),
-        ([3], "`model` must be .* got 3"),
+        (lambda: [], r"`model` holds no table: \[\]"),
+        (lambda: {}, "`model` holds no table: {}"),
+        (lambda: keras.layers.Dense(1), "`model` holds no table: <Dense"),
+        (lambda: "t", "`model` must be an EmbeddingVariable.* got 't'"),
+        (lambda: [3], "`model` must be .* got 3"),
         (
-            {"x": keras.layers.Dense(1)},
+            lambda: {"x": keras.layers.Dense(1)},
             r"`model\['x'\]` must hold one table, got \[\]",
         ),
-        ({3: keras.layers.Dense(1)}, "keys of `model` must be .* got 3"),
+        (
+            lambda: {"x": model()},
+            r"`model\['x'\]` must hold one table, got \['.*', '.*', '.*'\]",
+        ),
+        (
+            lambda: {3: keras.layers.Dense(1)},
+            "keys of `model` must be .* got 3",
+        ),
+        (lambda: {"x": T, "y": T}, "under two names, 'x' and 'y'"),
+        (
+            lambda: [T, table("t", 3)],
+            "two tables of the name 't': <Emb.*_dim=2 .*> and <Emb.*_dim=3 ",
+        ),
+        (
+            lambda: [T, lodestar.lookup.IdTable(["k"], name="t")],
+            "two tables of the name 't'",
+        ),
     ],
-    ids=str,
 )
-def test_other_objects_are_refused(tables, message):
+def test_other_objects_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
-        find_tables(tables)
-
-
-def test_a_name_of_several_tables():
-    with pytest.raises(
-        ValueError,
-        match=r"`model\['x'\]` must hold one table, got \['.*', '.*', '.*'\]",
-    ):
-        find_tables({"x": model()})
+        find_tables(make())

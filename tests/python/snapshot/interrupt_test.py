@@ -160,19 +160,6 @@ def test_ctrl_c_ends_the_writing_of_files(path, monkeypatch):
     assert snapshot.save(t, path, delta=True).rows == 1
 
 
-def test_a_save_where_no_thread_is_to_be_had(path, monkeypatch):
-    # As in a function that atexit calls, in later versions of Python.
-    def fails(thread):
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    t = st.table()
-    st.fill(t, range(10))
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", fails)
-        assert snapshot.save(t, path).rows == 10
-    snapshot.verify(path)
-
-
 _INTERRUPTED = """
 import sys
 import lodestar

@@ -17,7 +17,6 @@ from lodestar._library import gen_ops
 from lodestar.ops import snapshot_ops
 from lodestar.snapshot import places, saving
 from lodestar.snapshot.__main__ import main
-from lodestar.snapshot.folder import SnapshotFolder
 
 DEVICES = ["/CPU:0", "/CPU:1", "/CPU:2"]
 IDS = [*range(100), 2**62, -5]
@@ -66,8 +65,9 @@ def two(path):
     return table
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("others", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("count", "others"), [(1, 2), (2, 1), (2, 2), (2, 3), (3, 2)]
+)
 def test_any_number_of_parts_is_restored_in_any_other(path, count, others):
     table = in_parts(DEVICES[:count])
     info = saved(path, table)
@@ -171,14 +171,6 @@ def test_a_part_that_is_above_its_share_of_the_cap_evicts(path):
         snapshot.restore(few, path)
 
 
-def test_parts_on_one_device(path):
-    table = in_parts(["/CPU:0"] * 3)
-    saved(path, table)
-    new = in_parts(["/CPU:1", "/CPU:1"])
-    snapshot.restore(new, path)
-    assert st.rows_of(new) == st.rows_of(table)
-
-
 def test_each_part_is_a_file_and_all_share_one_manifest(path):
     table, plain = in_parts(DEVICES), st.table("plain")
     fill(table, IDS)
@@ -216,23 +208,20 @@ def damaged(file):
     pathlib.Path(file).write_bytes(data)
 
 
-def exchanged(file):
-    other = file.replace("part-00001", "part-00000")
-    shutil.copy(other, file)
-
-
+@several_tasks
 @pytest.mark.parametrize(
-    "harm, message",
+    "harm, message, version",
     [
-        (os.unlink, "part-00001-of-00002: is missing"),
+        (os.unlink, "part-00001-of-00002: is missing", 1),
         (
             lambda file: os.truncate(file, 100),
             "part-00001-of-00002: is truncated at byte 100",
+            2,
         ),
-        (damaged, "part-00001-of-00002', byte "),
+        (damaged, "part-00001-of-00002', byte ", 1),
+        (damaged, "part-00001-of-00002', byte ", 2),
     ],
 )
-@pytest.mark.parametrize("version", [1, 2])
 def test_a_changed_part_is_refused(path, two, harm, message, version):
     harm(part_path(path, version, 1))
     for count in (1, 2, 3):
@@ -252,7 +241,7 @@ def test_exchanged_parts_are_refused(path):
     while len(set(map(part_size, table._parts))) > 1:
         fill(table, [max(st.rows_of(table)) + 1])
     snapshot.save(table, path)
-    exchanged(part_path(path, 1, 1))
+    shutil.copy(part_path(path, 1, 0), part_path(path, 1, 1))
     with pytest.raises(
         snapshot.CorruptSnapshotError,
         match="part-00001-of-00002: is another file: part 0 of 2 of 't' of "
@@ -291,6 +280,7 @@ def test_a_part_that_cannot_be_written_leaves_no_version(path, monkeypatch):
     assert st.rows_of(new) == st.rows_of(table)
 
 
+@several_tasks
 @pytest.mark.parametrize("steps", range(1, 40, 3))
 def test_a_process_that_dies_between_parts_has_committed_nothing(
     path, monkeypatch, steps
@@ -442,25 +432,15 @@ def test_a_cancelled_snapshot_ends_on_all_devices(path, monkeypatch):
     assert snapshot.save(table, path).version == 1
 
 
-def test_relative_folders_are_resolved_by_the_caller(
-    path, monkeypatch, tmp_path
-):
+def test_empty_parts_on_one_device_in_a_relative_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    table = in_parts(DEVICES[:2])
-    saved("here", table)
-    new = in_parts(DEVICES)
-    snapshot.restore(new, "here")
-    assert st.rows_of(new) == st.rows_of(table)
-    assert SnapshotFolder("here").versions() == [1, 2]
-
-
-def test_empty_parts_are_saved_too(path):
-    table = in_parts(DEVICES)
+    table = in_parts(["/CPU:0"] * 3)
     fill(table, [1])
-    snapshot.save(table, path)
-    new = in_parts(DEVICES[:2])
-    snapshot.restore(new, path)
-    np.testing.assert_equal(st.rows_of(new), {1: [2.0] * 4})
+    snapshot.save(table, "here")
+    new = in_parts(["/CPU:1", "/CPU:1"])
+    snapshot.restore(new, "here")
+    assert st.rows_of(new) == {1: [2.0] * 4}
+    assert [v.version for v in snapshot.versions(tmp_path / "here")] == [1]
 
 
 @several_tasks

@@ -86,29 +86,28 @@ def test_files_of_two_tables(path, capsys):
         assert "is another file: 'b' of version 3" in capsys.readouterr().err
 
 
-def test_deltas_of_two_tables(path):
-    swap(path, "00000004/table-00000", "00000004/table-00001")
-    refused(path, "00000004/table-00000: is another file: 'b' of version 4")
-
-
-def test_files_of_two_versions(path):
-    swap(path, "00000001/table-00001", "00000002/table-00001")
-    for version, other in ((1, 2), (2, 1)):
-        refused(
-            path,
-            f"0000000{version}/table-00001: is another file: 'b' of version "
-            f"{other} of mark .* instead of 'b' of version {version} of mark ",
-            version,
-        )
-
-
-def test_blobs_of_two_versions(path):
-    swap(path, "00000001/blobs", "00000003/blobs")
-    message = "00000003/blobs: is another file: 'blobs' of version 1 of mark"
-    refused(path, message, 3)
-    with pytest.raises(snapshot.CorruptSnapshotError, match=message):
-        st.dense(path, 3)
-    assert st.dense(path)["w"].tolist() == [0, 1, 2, 3]
+@pytest.mark.parametrize(
+    ("first", "second", "version", "message"),
+    [
+        ("4/table-00000", "4/table-00001", None, "'b' of version 4"),
+        (
+            "1/table-00001",
+            "2/table-00001",
+            1,
+            "'b' of version 2 of mark .* instead of 'b' of version 1 of mark ",
+        ),
+        ("2/table-00001", "1/table-00001", 2, "'b' of version 1"),
+        ("3/blobs", "1/blobs", 3, "'blobs' of version 1 of mark"),
+    ],
+)
+def test_files_of_two_versions(path, first, second, version, message):
+    swap(path, f"0000000{first}", f"0000000{second}")
+    message = f"0000000{first}: is another file: {message}"
+    refused(path, message, version)
+    if "blobs" in first:
+        with pytest.raises(snapshot.CorruptSnapshotError, match=message):
+            st.dense(path, version)
+        assert st.dense(path)["w"].tolist() == [0, 1, 2, 3]
 
 
 def test_files_of_two_folders(path, tmp_path):

@@ -102,19 +102,6 @@ def test_all_that_is_wrong_is_named(path):
         snapshot.verify(path)
 
 
-def test_a_file_of_another_version_in_its_place(path):
-    one, two = (
-        os.path.join(path, version, "table-00000")
-        for version in ("00000001", "00000002")
-    )
-    with open(one, "rb") as opened:
-        data = opened.read()
-    with open(two, "wb") as opened:
-        opened.write(data)
-    with pytest.raises(snapshot.CorruptSnapshotError, match=two):
-        snapshot.verify(path)
-
-
 def test_no_such_version(path):
     with pytest.raises(
         snapshot.SnapshotError, match="no version 7; it has 1, 2"

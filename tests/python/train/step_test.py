@@ -41,16 +41,12 @@ def does_what_fit_does(make, files, **options):
     return ours
 
 
-@pytest.mark.parametrize(
-    "optimizer, debug", [("adagrad", True), ("adam", False)]
-)
-def test_one_thread_equals_fit(files, optimizer, debug, caplog):
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_one_thread_equals_fit(files, optimizer, caplog):
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)
     try:
-        ours = does_what_fit_does(
-            lambda: make_model(optimizer), files, debug=debug
-        )
+        ours = does_what_fit_does(lambda: make_model(optimizer), files)
     finally:
         logger.removeHandler(caplog.handler)
     assert int(ours.optimizer.iterations) == len(files) * ROWS // BATCH
@@ -164,9 +160,7 @@ def test_a_model_that_does_not_show_its_loss(files):
 
 
 def test_run_eagerly(files):
-    does_what_fit_does(
-        lambda: make_model(run_eagerly=True), files[:1], debug=True
-    )
+    does_what_fit_does(lambda: make_model(run_eagerly=True), files[:1])
 
 
 def test_a_model_without_tables_counts_its_steps(files):

@@ -1,6 +1,6 @@
 """Batches of `(features, label)` from Arrow sources."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -14,19 +14,6 @@ from lodestar.data.schema import Schema
 from lodestar.ops.python_calls import PythonFunction
 from lodestar.ops.ragged_encoder import RaggedEncoder
 
-Skip = Callable[[str, int], None]
-
-
-def skip_of(read: ReadOptions) -> Skip | None:
-    """Returns the callback for skipped rows, or None if errors are raised."""
-    if read.on_error == "raise":
-        return None
-    if read.skipped is not None:
-        return read.skipped.add
-    return lambda message, count: tf.get_logger().warning(
-        "skipped %d rows: %s", count, message
-    )
-
 
 def arrow_dataset(
     sources: Sequence[RowSource],
@@ -35,7 +22,7 @@ def arrow_dataset(
     read: ReadOptions,
 ) -> tf.data.Dataset:
     """Returns a dataset of batches of the bound columns of `sources`."""
-    skip = skip_of(read)
+    skip = read.skip
     sources, *shard = read.shard_of(list(sources))
     layout = read.layout(Schema(binding.column for binding in bindings))
     reader = RowReader(

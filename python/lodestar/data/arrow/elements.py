@@ -1,6 +1,7 @@
 """Converts the values of an Arrow array without lists to ids or numbers."""
 
 import decimal
+import functools
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -421,14 +422,9 @@ def _hashed(array: Any, column: Column) -> np.ndarray:
     return hash_text(array, f"{column.hash_as or column.name}\0")
 
 
-_sets: dict[tuple[str, ...], Any] = {}
-
-
+@functools.cache
 def _text_set(texts: tuple[str, ...]) -> Any:
-    found = _sets.get(texts)
-    if found is None:
-        found = _sets[texts] = pa.array(texts, pa.large_string())
-    return found
+    return pa.array(texts, pa.large_string())
 
 
 def _parsed(

@@ -10,47 +10,39 @@ import tensorflow as tf
 from lodestar._errors import reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
-from lodestar.data.arrow.file_blocks import FileBlocks
-from lodestar.data.arrow.row_source import RowSource, partitions_of
+from lodestar.data.arrow.file_source import BlockSource
 from lodestar.data.schema import Column
 
-# Number of bytes to parse at a time.
-_BLOCK_BYTES = 4 << 20
 # Features are known after this many records, rounded up to whole blocks.
 _DESCRIBED_RECORDS = 1000
 # The type of the values of each kind of feature; in the order of the ops.
 _TYPES = (pa.null(), pa.large_binary(), pa.float32(), pa.int64())
 
 
-class ExampleSource(RowSource):
+class ExampleSource(BlockSource):
     """A TFRecord file.
 
     Each column is the feature of its name. A missing feature is null, and so is
     one without values.
 
-    An initial scan finds blocks of whole records, so that blocks can be read in
-    any order. `schema` has the features of the first records: a feature is a list
-    if one of them has several values.
+    `schema` has the features of the first records: a feature is a list if one of
+    them has several values.
     """
 
     def __init__(self, path: str):
         """Finds the blocks; raises DataError if the file is truncated."""
-        self.path = path
-        self.partitions = partitions_of(path)
+        super().__init__(path)
         # A dataset may be opened in a function.
         with tf.init_scope(), tf.device("CPU:0"), reading(path):
-            opened = tf.io.gfile.stat(as_input(path))
             index = gen_ops.lodestar_index_examples(
                 filename=as_input(path),
-                block_bytes=tf.constant(_BLOCK_BYTES, tf.int64),
+                block_bytes=tf.constant(self._block_bytes, tf.int64),
                 described_records=tf.constant(_DESCRIBED_RECORDS, tf.int64),
             )
             self._offsets, records, names, kinds, levels, described = (
                 tensor.numpy() for tensor in index
             )
-        self.num_bytes = opened.length
         self.row_groups = tuple(records.tolist())
-        self._blocks = FileBlocks(path, self._offsets, opened)
         self._described = int(described)
         names = [name.decode("utf-8", "backslashreplace") for name in names]
         self._kinds = dict(zip(names, kinds.tolist()))
@@ -123,7 +115,7 @@ class ExampleSource(RowSource):
         """Returns the row splits and the values of each column, and bad rows."""
         with tf.device("CPU:0"):
             parsed = gen_ops.lodestar_parse_examples(
-                data=self._blocks.read(group),
+                data=self._block(group),
                 offset=tf.constant(self._offsets[group], tf.int64),
                 names=tf.constant(list(nested), tf.string),
                 kinds=tf.constant(
@@ -155,11 +147,9 @@ class ExampleSource(RowSource):
 
 
 def _list_type(arrow_type: Any, levels: int) -> Any:
-    return (
-        pa.large_list(_list_type(arrow_type, levels - 1))
-        if levels
-        else (arrow_type)
-    )
+    for _ in range(levels):
+        arrow_type = pa.large_list(arrow_type)
+    return arrow_type
 
 
 def _values(kind: int, data: np.ndarray, ends: np.ndarray) -> Any:

@@ -9,17 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
-import tensorflow as tf
 
-from lodestar._errors import DataError, reading
-from lodestar._input_paths import as_input
-from lodestar._library import gen_ops
-from lodestar.data.arrow.file_blocks import FileBlocks
-from lodestar.data.arrow.row_source import (
-    RowSource,
-    columns_of,
-    partitions_of,
-)
+from lodestar._errors import DataError
+from lodestar.data.arrow.file_source import LineSource
+from lodestar.data.arrow.row_source import columns_of
 from lodestar.data.binding import Binding
 from lodestar.data.schema import Column
 from lodestar.data.schema.domain import EXACT_BELOW
@@ -33,8 +26,6 @@ from lodestar.data.schema.json_text import (
 )
 from lodestar.data.schema.schema import NA_VALUES
 
-# Number of bytes to parse at a time.
-_BLOCK_BYTES = 4 << 20
 # Lines of a block that show the types of its columns.
 _SHOWING_LINES = 50
 # Lines that show the types of a file, if there is no schema.
@@ -51,7 +42,7 @@ _TYPES: Mapping[frozenset[type], Sequence[Any]] = {
 }
 
 
-class JsonSource(RowSource):
+class JsonSource(LineSource):
     """A file with one JSON object per line.
 
     Values of several kinds, and numbers that no type holds exactly, are read as their
@@ -61,25 +52,10 @@ class JsonSource(RowSource):
 
     def __init__(self, path: str, na_values: Collection[str] = NA_VALUES):
         """Finds the blocks; raises DataError if the file has no lines."""
-        self.path = path
+        super().__init__(path)
         self._na_values = frozenset(na_values)
-        self.partitions = partitions_of(path)
-        opened = tf.io.gfile.stat(as_input(path))
-        self.num_bytes = opened.length
-        with reading(path):
-            index = gen_ops.lodestar_index_text(
-                filename=path,
-                block_bytes=_BLOCK_BYTES,
-                delimiter=",",
-                quote="",
-                skip_lines=0,
-                num_fields=0,
-            )
-        self.row_groups = tuple(index.records.numpy().tolist())
         if not self.num_rows:
             raise DataError(f"{path}: the file is empty")
-        self._blocks = FileBlocks(path, index.offsets.numpy(), opened)
-        self._lines: tuple[int, list[int]] = (-1, [])
 
     @functools.cached_property
     def schema(self) -> Any:
@@ -114,17 +90,13 @@ class JsonSource(RowSource):
             left = [name for name in left if not _occurs(data, name)]
         return left
 
-    def where(self, group: int, row: int) -> str:
-        """See RowSource."""
-        lines = self._lines  # another thread may replace it
-        if lines[0] != group:
-            first = self._blocks.first_line(group)
-            found = enumerate(self._block(group).splitlines(), first)
-            lines = self._lines = (group, [n for n, line in found if line])
-        return f"line {lines[1][row]}"
+    def _record_lines(self, group: int) -> list[int]:
+        first = self._first_line(group)
+        found = enumerate(self._block(group).splitlines(), first)
+        return [number for number, line in found if line]
 
     def _block(self, group: int) -> bytes:
-        data = self._blocks.read(group)
+        data = super()._block(group)
         return data if group else data.removeprefix(_MARK)
 
     def _by_arrow(

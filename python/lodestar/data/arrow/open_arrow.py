@@ -18,9 +18,9 @@ from lodestar.data.arrow.arrow_dataset import arrow_dataset
 from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.example_source import ExampleSource
 from lodestar.data.arrow.faults import Faults
-from lodestar.data.arrow.ipc_source import open_ipc
+from lodestar.data.arrow.ipc_source import IpcSource
 from lodestar.data.arrow.json_source import JsonSource
-from lodestar.data.arrow.parquet_file import ParquetFile, one_line, read_footer
+from lodestar.data.arrow.parquet_file import ParquetFile, one_line
 from lodestar.data.arrow.row_source import (
     RowSource,
     good_rows,
@@ -222,7 +222,7 @@ def open_files(
         metadata = read_metadata(metadata_path(paths[0]))
         sources = _parquet_sources(paths, metadata, skip)
     elif format == "arrow":
-        sources = _opened(paths, open_ipc, skip)
+        sources = _opened(paths, IpcSource, skip)
     elif format == "tfrecord":
         sources = _opened(paths, ExampleSource, skip)
         if not any(source.num_rows for source in sources):
@@ -279,7 +279,7 @@ def _parquet_sources(
         return listed.rows_of(path) if listed else None
 
     def open_one(path: str) -> RowSource:
-        file = read_footer(path)
+        file = ParquetFile(path)
         if rows_of(path) not in (None, file.num_rows):
             listed = counts[metadata_path(path)]
             assert listed is not None

@@ -8,37 +8,43 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow as tf
 
-from lodestar._errors import DataError, describe_error, reading
-from lodestar._input_bytes import ChangedFileError, check_unchanged
+from lodestar._errors import DataError, describe_error
+from lodestar._input_bytes import ChangedFileError
 from lodestar._input_paths import as_input
-from lodestar.data.arrow.row_source import RowSource, partitions_of
+from lodestar.data.arrow.file_source import FileSource
 from lodestar.data.schema import Column
 
 SUFFIX = ".parquet"
 
 
-class ParquetFile(RowSource):
-    """A Parquet file whose footer has been read."""
+class ParquetFile(FileSource):
+    """A Parquet file."""
 
-    def __init__(
-        self,
-        path: str,
-        footer: Any,
-        schema: Any,
-        row_groups: tuple[int, ...],
-        opened: Any,
-    ):
-        """Creates a source from the values that `read_footer` reads.
-
-        `opened` is the result of `tf.io.gfile.stat` before that.
-        """
-        self.path = path
-        self.footer = footer
-        self.schema = schema
-        self.row_groups = row_groups
-        self.opened = opened
-        self.num_bytes = opened.length
-        self.partitions = partitions_of(path)
+    def __init__(self, path: str):
+        """Reads the footer; raises DataError if it is damaged."""
+        super().__init__(path)
+        try:
+            with open_parquet(path) as file:
+                self.footer = file.metadata
+                self.row_groups = tuple(
+                    self.footer.row_group(i).num_rows
+                    for i in range(self.footer.num_row_groups)
+                )
+                self.schema = file.schema_arrow
+                _ = self.schema.names  # pyarrow decodes names lazily
+        except tf.errors.OpError:
+            raise
+        except Exception as error:
+            # pyarrow's decoders raise many types, including OverflowError.
+            raise DataError(
+                f"{path}: not a whole Parquet file: {one_line(error)}"
+            ) from error
+        rows = self.footer.num_rows
+        if min(self.row_groups, default=0) < 0 or self.num_rows != rows:
+            raise DataError(
+                f"{path}: the footer counts {rows} rows, its row groups "
+                f"{list(self.row_groups)}"
+            )
 
     def where(self, group: int, row: int) -> str:
         """See RowSource."""
@@ -63,12 +69,12 @@ class ParquetFile(RowSource):
             with open_parquet(self.path, self.footer) as parquet:
                 # Row groups are already read in parallel.
                 table = parquet.read_row_group(group, names, use_threads=False)
-            check_unchanged(self.path, self.opened)
+            self._check_unchanged()
             return table
         except ChangedFileError:
             raise
         except (Exception, MemoryError) as error:
-            check_unchanged(self.path, self.opened)
+            self._check_unchanged()
             # pyarrow's decoders raise many types, including OverflowError.
             raise DataError(
                 f"{self.path}: row group {group}: "
@@ -120,34 +126,6 @@ def open_random_access(path: str) -> Any:
     if "://" in local:
         return pa.PythonFile(_GFileReader(path), mode="r")
     return pa.OSFile(local)
-
-
-def read_footer(path: str) -> ParquetFile:
-    """Reads the footer of a Parquet file; raises DataError if it is damaged."""
-    try:
-        with reading(path):
-            opened = tf.io.gfile.stat(as_input(path))
-        with open_parquet(path) as file:
-            footer = file.metadata
-            groups = tuple(
-                footer.row_group(i).num_rows
-                for i in range(footer.num_row_groups)
-            )
-            schema = file.schema_arrow
-            _ = schema.names  # pyarrow decodes names lazily
-    except (DataError, tf.errors.OpError):
-        raise
-    except Exception as error:
-        # pyarrow's decoders raise many types, including OverflowError.
-        raise DataError(
-            f"{path}: not a whole Parquet file: {one_line(error)}"
-        ) from error
-    if min(groups, default=0) < 0 or sum(groups) != footer.num_rows:
-        raise DataError(
-            f"{path}: the footer counts {footer.num_rows} rows, its row groups "
-            f"{list(groups)}"
-        )
-    return ParquetFile(path, footer, schema, groups, opened)
 
 
 def one_line(error: BaseException) -> str:

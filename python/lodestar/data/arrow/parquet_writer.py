@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import tensorflow as tf
 
 from lodestar._checks import check_count
@@ -130,8 +131,6 @@ class ParquetWriter(SampleWriter):
         return b""
 
     def _write_row_group(self) -> None:
-        import pyarrow.parquet as pq
-
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(
                 pa.PythonFile(_Sink(self._file), mode="w"),
@@ -152,8 +151,6 @@ class ParquetWriter(SampleWriter):
 
 
 def _check_compression(name: str) -> None:
-    import pyarrow.parquet as pq
-
     if name == "none":
         return
     try:
@@ -204,7 +201,6 @@ def _first_free(directory: str) -> str:
 
 
 def _field(slot: Column) -> Any:
-
     is_float = slot.dtype == "float" or slot.kind == "label"
     element = pa.float32() if is_float else pa.int64()
     if slot.num_values == 1:
@@ -215,7 +211,6 @@ def _field(slot: Column) -> Any:
 
 
 def _array(field: Any, slot: Column, column: ColumnValues) -> Any:
-
     if slot.num_values == 1:
         return pa.array(column.values, field.type)
     values = pa.array(column.values, field.type.value_type)

@@ -16,18 +16,10 @@ _GROUP_ROWS = 1 << 16
 class TableSource(RowSource):
     """A `pyarrow.Table` as a row source."""
 
-    def __init__(
-        self,
-        path: str,
-        table: Any,
-        partitions: Mapping[str, str | None] | None = None,
-        num_bytes: int = -1,
-    ):
+    def __init__(self, path: str, table: Any):
         """Wraps a table, which must not change; `path` is its name in errors."""
         self.path = path
-        self.num_bytes = num_bytes
         self.schema = table.schema
-        self.partitions = partitions or {}
         self._table = table
         groups, rest = divmod(table.num_rows, _GROUP_ROWS)
         self.row_groups = (_GROUP_ROWS,) * groups + (rest,) * (rest > 0)

@@ -10,20 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import tensorflow as tf
 
-from lodestar._errors import DataError, describe_error, reading
-from lodestar._input_paths import as_input
-from lodestar._library import gen_ops
+from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.elements import may_be_rounded
-from lodestar.data.arrow.file_blocks import FileBlocks
-from lodestar.data.arrow.row_source import RowSource, partitions_of
+from lodestar.data.arrow.file_source import LineSource
 from lodestar.data.arrow.text_format import TextFormat
 from lodestar.data.schema import Column
 
-# Number of bytes to parse at a time.
-_BLOCK_BYTES = 4 << 20
-# Minimum per column, since each column has a fixed cost.
+# Minimum of a block per column, since each column has a fixed cost.
 _COLUMN_BYTES = 4 << 10
 _MAX_FIELD = 1 << 30
 # Replaces a multi-character delimiter, which Arrow does not support.
@@ -32,12 +26,8 @@ _FAILED_COLUMN = re.compile(r"In CSV column #(\d+)")
 _LINE_ENDS = re.compile(rb"(?<=\n)|(?<=\r)(?!\n)")
 
 
-class TextSource(RowSource):
-    """A delimited text file.
-
-    An initial scan, without parsing, counts the records and splits the file into
-    blocks of whole records, so that blocks can be read in any order.
-    """
+class TextSource(LineSource):
+    """A delimited text file."""
 
     def __init__(
         self,
@@ -45,41 +35,31 @@ class TextSource(RowSource):
         text_format: TextFormat,
         na_values: Collection[str],
     ):
-        """Finds the blocks; raises DataError if quotes are wrong or unclear."""
-        self.path = path
-        self.format = text_format
+        """See LineSource."""
         names = text_format.columns
-        self._places = {name: i for i, name in enumerate(names) if name}
-        self.partitions = partitions_of(path)
+        super().__init__(
+            path,
+            _COLUMN_BYTES * len(names),
+            text_format.delimiter[0],
+            text_format.quote,
+            text_format.skip_lines,
+            0 if text_format.spans_lines else len(names),
+        )
+        self.format = text_format
         self._na_values = list(na_values)
-        self._opened = tf.io.gfile.stat(as_input(path))
-        self.num_bytes = self._opened.length
-        with reading(path):
-            index = gen_ops.lodestar_index_text(
-                filename=path,
-                block_bytes=max(_BLOCK_BYTES, _COLUMN_BYTES * len(names)),
-                delimiter=text_format.delimiter[0],
-                quote=text_format.quote,
-                skip_lines=text_format.skip_lines,
-                num_fields=0 if text_format.spans_lines else len(names),
-            )
-        self._offsets = index.offsets.numpy()
-        records = index.records.numpy()
-        self.ends_with_newline = bool(index.ends_with_newline)
-        if text_format.has_header and len(records):
-            records[0] -= 1
-        self.row_groups = tuple(records.tolist())
+        self._places = {name: i for i, name in enumerate(names) if name}
         self.schema = pa.schema([(name, pa.string()) for name in names if name])
-        self._blocks = FileBlocks(path, self._offsets, self._opened)
+        if text_format.has_header and self.row_groups:
+            first, *rest = self.row_groups
+            self.row_groups = (first - 1, *rest)
         # Number columns that Arrow's CSV reader failed to convert. Our decoder
         # accepts more forms, and reports bad values.
         self._as_text: set[str] = set()
-        self._lines: tuple[int, list[int]] = (-1, [])
 
     def _read(
         self, group: int, columns: Mapping[str, Column]
     ) -> tuple[Any, dict[int, str]]:
-        data = self._blocks.read(group)
+        data = self._block(group)
         wanted: dict[str, Any] = {}
         # A dense column of several values may be stored as `name_0`, `name_1`, ...
         pieces: dict[str, list[str]] = {}
@@ -106,13 +86,6 @@ class TextSource(RowSource):
                 if name in self.types or f"{name}_0" not in self.types
             ]
         )
-
-    def where(self, group: int, row: int) -> str:
-        """See RowSource."""
-        lines = self._lines  # another thread may replace it
-        if lines[0] != group:
-            self._lines = lines = (group, self._record_lines(group))
-        return f"line {lines[1][row]}"
 
     def _parse(
         self, group: int, data: bytes, wanted: dict[str, Any]
@@ -279,8 +252,7 @@ class TextSource(RowSource):
         )
 
     def _record_lines(self, group: int) -> list[int]:
-        """Returns the line number of each row of a block."""
-        data, delimiter = self._with_short_delimiter(self._blocks.read(group))
+        data, delimiter = self._with_short_delimiter(self._block(group))
         before = self._first_line(group) - 1
         lines = []
         ended = 0
@@ -290,9 +262,6 @@ class TextSource(RowSource):
                 lines.append(before + ended + 1)
             ended = reader.line_num
         return lines[1:] if self.format.has_header and group == 0 else lines
-
-    def _first_line(self, group: int) -> int:
-        return self.format.skip_lines + self._blocks.first_line(group)
 
 
 def _type_of(column: Column) -> Any:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import tensorflow as tf
 
+from lodestar._checks import did_you_mean
 from lodestar._errors import DataError
 from lodestar._typing import StrPath
 from lodestar.data.arrow.csv_writer import CsvWriter
@@ -140,3 +141,32 @@ FORMATS: dict[str, Format] = {
         ),
     )
 }
+# A table in memory.
+TABLE = Format("a table", (), _no_writer, reads=INFERRED)
+
+
+def format_called(name: Any) -> Format:
+    """Returns the format of a name; raises DataError if there is none."""
+    if name not in FORMATS:
+        raise DataError(
+            f"`format` must be one of {tuple(FORMATS)}, got {name!r}."
+            f"{did_you_mean(name, FORMATS)}"
+        )
+    return FORMATS[name]
+
+
+def check_options(
+    where: str,
+    found: Format,
+    given: Iterable[str],
+    use: Literal["reads", "writes"] = "reads",
+) -> None:
+    """Raises DataError if an option belongs to other formats."""
+    for name in given:
+        others = [f.name for f in FORMATS.values() if name in getattr(f, use)]
+        if others and name not in getattr(found, use):
+            needs = " and needs `schema`" if name in INFERRED else ""
+            raise DataError(
+                f"{where}: is {found.name}{needs}, but `{name}` is an option of "
+                f"{', '.join(others)}"
+            )

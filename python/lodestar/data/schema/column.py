@@ -136,26 +136,26 @@ class Column:
                 "The name of a column must be a non-empty string, got "
                 f"{self.name!r}."
             )
-        self._check_kind()
+        self._check_values()
+        for field in ("positive", "negative"):
+            object.__setattr__(self, field, self._texts(field))
+        self._check_uses()
         if self.kind == "dense":
             self._check_shape()
-        elif self.shape != ():
-            raise self._error("only a dense column has a `shape`.")
-        if self.kind == "one_hot":
-            if not _is_int(self.size) or not 1 <= self.size <= _MAX_VALUES:
-                raise self._error(
-                    f"`size` must be an integer in [1, {_MAX_VALUES}], got "
-                    f"{self.size!r}."
-                )
-        elif self.size != 0:
-            raise self._error("only a one-hot column has a `size`.")
-        self._check_use()
-        self._check_reading()
+        if self.kind == "one_hot" and not (
+            _is_int(self.size) and 1 <= self.size <= _MAX_VALUES
+        ):
+            raise self._error(
+                f"`size` must be an integer in [1, {_MAX_VALUES}], got "
+                f"{self.size!r}."
+            )
+        self._check_label()
+        self._check_fill_value()
 
     def _error(self, text: str) -> ValueError:
         return ValueError(f"Column {self.name!r}: {text}")
 
-    def _check_kind(self) -> None:
+    def _check_values(self) -> None:
         for field, allowed in (
             ("kind", KINDS),
             ("dtype", DTYPES),
@@ -173,7 +173,7 @@ class Column:
                     f"a {kind} column has the dtype {dtype!r}, got "
                     f"{self.dtype!r}."
                 )
-        for field in ("rounded", "strings_only", "optional"):
+        for field in ("used", "rounded", "strings_only", "optional"):
             if not isinstance(getattr(self, field), bool):
                 raise self._error(
                     f"`{field}` must be True or False, got "
@@ -209,46 +209,42 @@ class Column:
             )
         object.__setattr__(self, "shape", tuple(shape))
 
-    def _check_use(self) -> None:
-        holds_ids = self.kind == "sparse" and self.dtype == "uint64"
-        if not isinstance(self.used, bool):
-            raise self._error(
-                f"`used` must be True or False, got {self.used!r}."
-            )
-        if self.wide and not holds_ids:
-            raise self._error("only a sparse id column can be `wide`.")
-        if self.wide and not self.used:
-            raise self._error("an unused column cannot be `wide`.")
-        if self.weights_of is not None and (
-            self.kind != "sparse" or self.dtype != "float"
+    def _check_uses(self) -> None:
+        """Raises ValueError if columns like this one do not have an attribute."""
+        kind = self.kind
+        for fields, is_allowed, which in (
+            (["shape"], kind == "dense", "a dense column"),
+            (["size"], kind == "one_hot", "a one-hot column"),
+            (["wide", "encoding"], self.holds_ids, "a sparse id column"),
+            (["wide"], self.used, "a used column"),
+            (
+                ["weights_of"],
+                kind == "sparse" and not self.holds_ids,
+                "a sparse float column",
+            ),
+            (
+                ["hash_as", "strings_only"],
+                self.encoding == "hash",
+                "a column with the encoding 'hash'",
+            ),
+            (
+                ["rounded"],
+                kind == "label" or self.dtype == "float",
+                "a float column or a label",
+            ),
+            (
+                ["separator", "unit"],
+                kind in ("dense", "sparse"),
+                "a dense or sparse column",
+            ),
+            (["positive", "negative", "optional"], kind == "label", "a label"),
         ):
-            raise self._error(
-                "only a sparse float column holds the weights of another, "
-                f"{self.weights_of!r}."
-            )
-
-    def _check_reading(self) -> None:
-        holds_ids = self.kind == "sparse" and self.dtype == "uint64"
-        if self.encoding != "int" and not holds_ids:
-            raise self._error(
-                f"only a sparse id column has the encoding {self.encoding!r}."
-            )
-        for field in ("hash_as", "strings_only"):
-            if getattr(self, field) and self.encoding != "hash":
-                raise self._error(f"`{field}` needs the encoding 'hash'.")
-        if self.rounded and self.dtype != "float" and self.kind != "label":
-            raise self._error(
-                "only a float column or a label can be `rounded`."
-            )
-        self._check_label()
-        for field in ("separator", "unit"):
-            if getattr(self, field) is not None and self.kind not in (
-                "sparse",
-                "dense",
-            ):
-                raise self._error(
-                    f"only a dense or sparse column has a `{field}`."
-                )
+            for field in () if is_allowed else fields:
+                value = getattr(self, field)
+                if value != getattr(Column, field):
+                    raise self._error(
+                        f"only {which} can have `{field}`, got {value!r}."
+                    )
         if (
             not _is_int(self.depth)
             or not 1 <= self.depth <= _MAX_DEPTH
@@ -258,7 +254,6 @@ class Column:
                 "`depth` must be 1, or 2 for a sparse column, got "
                 f"{self.depth!r}."
             )
-        self._check_fill_value()
 
     def _texts(self, field: str) -> tuple[str, ...]:
         found = getattr(self, field)
@@ -273,11 +268,6 @@ class Column:
         return tuple(texts)
 
     def _check_label(self) -> None:
-        object.__setattr__(self, "positive", self._texts("positive"))
-        object.__setattr__(self, "negative", self._texts("negative"))
-        for field in ("positive", "negative", "optional"):
-            if getattr(self, field) and self.kind != "label":
-                raise self._error(f"only a label can have `{field}`.")
         both = set(self.positive) & set(self.negative)
         if both:
             raise self._error(

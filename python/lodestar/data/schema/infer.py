@@ -1,5 +1,6 @@
 """Infers a schema from the first rows of any source."""
 
+import collections
 import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -261,16 +262,15 @@ def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
     for name, count in collections.Counter(names).items():
         if count > 1:
             raise DataError(f"{where}: {count} columns are named {name!r}")
-    given = wanted.names()
     known = set(names)
-    for name in given:
+    for name, count in collections.Counter(wanted.names()).items():
         if name not in known:
             raise DataError(
                 f"{where}: has no column {name!r}; its columns are "
                 f"{', '.join(names[:50]) or 'none'}."
                 f"{did_you_mean(name, names)}"
             )
-        if given.count(name) > 1:
+        if count > 1:
             places = [f"`{option}`" for option in wanted.options_of(name)]
             raise DataError(
                 f"{where}: column {name!r} is declared twice, in "

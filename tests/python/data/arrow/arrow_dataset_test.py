@@ -1,5 +1,7 @@
 """lodestar.data.arrow.arrow_dataset: elements of every source, errors, fit."""
 
+import os
+
 import keras
 import numpy as np
 import pandas
@@ -10,7 +12,7 @@ from row_cases import SPEC, read, set_block_bytes, table, write
 
 import lodestar
 from lodestar._errors import describe_error
-from lodestar.data import Column, SkippedRecords, open_dataset
+from lodestar.data import Column, DataError, SkippedRecords, open_dataset
 
 SUFFIXES = ["parquet", "arrow", "arrows", "csv", "jsonl", "tfrecord"]
 
@@ -19,16 +21,20 @@ SUFFIXES = ["parquet", "arrow", "arrows", "csv", "jsonl", "tfrecord"]
 def test_elements_are_those_of_a_table(tmp_path, suffix):
     data = table(0, 40)
     path = write(tmp_path / f"a.{suffix}", data)
+    ram = f"ram://arrow_dataset/a.{suffix}"
+    tf.io.gfile.copy(str(path), ram, overwrite=True)
     options = {"shuffle": 6, "seed": 3, "repeat": 2}
-    wanted = open_dataset(data, SPEC, 8, **options)
-    found = open_dataset(path, SPEC, 8, **options)
-    assert found.element_spec == wanted.element_spec
-    for a, b in zip(found, wanted, strict=True):
-        tf.nest.map_structure(
-            np.testing.assert_array_equal,
-            tf.nest.flatten(a, expand_composites=True),
-            tf.nest.flatten(b, expand_composites=True),
-        )
+    of_table = open_dataset(data, SPEC, 8, **options)
+    wanted = list(of_table)
+    for name in (path, f"file://{path}", ram):
+        found = open_dataset(name, SPEC, 8, **options)
+        assert found.element_spec == of_table.element_spec
+        for a, b in zip(found, wanted, strict=True):
+            tf.nest.map_structure(
+                np.testing.assert_array_equal,
+                tf.nest.flatten(a, expand_composites=True),
+                tf.nest.flatten(b, expand_composites=True),
+            )
 
 
 def test_labels_may_be_integers():
@@ -67,38 +73,89 @@ def test_an_error_of_a_row_is_a_few_lines(run):
     ) in text
 
 
-def test_a_csv_file_that_changes_while_it_is_read(tmp_path, monkeypatch):
+def longer(path):
+    with open(path, "ab") as file:
+        file.write(b"\n")
+
+
+def of_the_same_size(path):
+    with open(path, "r+b") as file:
+        file.write(file.read(1))
+    os.utime(path, (1, 1))
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("change", [longer, of_the_same_size])
+@pytest.mark.parametrize(
+    "suffix", ["parquet", "arrow", "arrows", "csv", "jsonl"]
+)
+def test_a_file_that_changes_while_it_is_read(
+    tmp_path, monkeypatch, suffix, change, on_error
+):
     set_block_bytes(monkeypatch, 100)
-    path = write(tmp_path / "a.csv", table(0, 200))
-    iterator = iter(
-        open_dataset(path, SPEC, 2, prefetch=0, num_parallel_files=1)
-    )
+    monkeypatch.setattr("lodestar.data.arrow.table_source._GROUP_ROWS", 2)
+    path = write(tmp_path / f"a.{suffix}", table(0, 40), 2)
+    options = {"prefetch": 0, "num_parallel_files": 1, "on_error": on_error}
+    iterator = iter(open_dataset(path, SPEC, 2, **options))
     next(iterator)
     size = path.stat().st_size
-    with open(path, "a") as file:
-        file.write("\n")
+    change(path)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(iterator)
-    assert describe_error(error.value).startswith(
-        f"{path}: changed while it was read: it had {size} bytes when it was "
-        f"opened, {size + 1} bytes at the end"
-    )
+    text = describe_error(error.value)
+    assert text.startswith(f"{path}: changed while it was read: it ")
+    if change is longer:
+        assert f"it had {size} bytes when it was opened" in text
+
+
+CUT = {
+    "parquet": ([0, 3, 8, 100, -1, -9], "not a whole Parquet file: "),
+    "arrow": ([8, 100, 400, -20], "not a whole Arrow IPC file: "),
+    "arrows": ([8, 100, 400, -20], "not a whole Arrow IPC file: "),
+}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "size"), [(s, n) for s, (sizes, _) in CUT.items() for n in sizes]
+)
+def test_truncated_files(tmp_path, suffix, size):
+    good = write(tmp_path / f"good.{suffix}", table(0, 20), 6)
+    cut = tmp_path / f"cut.{suffix}"
+    cut.write_bytes(good.read_bytes()[:size])
+    format = suffix.removesuffix("s")
+    where = f"{cut}: {CUT[suffix][1]}"
+    with pytest.raises(DataError) as error:
+        open_dataset(cut, SPEC, 8, format=format)
+    assert str(error.value).startswith(where)
+    with pytest.raises(DataError) as error:  # the format may be unknown
+        open_dataset(cut, SPEC, 8)
+    assert str(error.value).startswith(f"{cut}: ")
+    skipped = SkippedRecords()
+    options = {"on_error": "skip", "skipped": skipped, "format": format}
+    dataset = open_dataset([cut, good], SPEC, 8, **options)
+    assert sum(read(dataset), []) == list(range(20))
+    assert skipped.count == 1
+    assert skipped.messages[0].startswith(where)
+    with pytest.raises(DataError, match="no file of 1 can be read"):
+        open_dataset(cut, SPEC, 8, **options)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_that_changed_after_a_checkpoint(tmp_path, suffix):
     path = write(tmp_path / f"a.{suffix}", table(0, 30))
-    iterator = iter(open_dataset(path, SPEC, 8))
-    next(iterator), next(iterator)
-    saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
-    write(path, table(0, 29))
-    again = iter(open_dataset(path, SPEC, 8))
-    tf.train.Checkpoint(iterator=again).restore(saved)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match="had .* when the iterator was saved",
-    ):
-        list(again)
+    for on_error in ("raise", "skip"):
+        iterator = iter(open_dataset(path, SPEC, 8, on_error=on_error))
+        next(iterator), next(iterator)
+        saved = tf.train.Checkpoint(iterator=iterator).save(tmp_path / "at")
+        write(path, table(0, 29))
+        again = iter(open_dataset(path, SPEC, 8, on_error=on_error))
+        tf.train.Checkpoint(iterator=again).restore(saved)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match="had .* when the iterator was saved",
+        ):
+            list(again)
+        write(path, table(0, 30))
 
 
 def test_model_fit_knows_the_steps_of_an_epoch():

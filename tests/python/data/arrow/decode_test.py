@@ -313,15 +313,6 @@ def test_rows_are_counted_over_chunks():
         }
 
 
-def test_inferred_kinds_are_reported():
-    column = Column.dense("x", why="numbers (9 rows of a.csv)")
-    _, bad = decode(column, pa.array(["a"]))
-    assert bad[0].endswith(
-        "found 'a', expected a float32; inferred to be dense: numbers (9 rows "
-        "of a.csv)"
-    )
-
-
 def test_a_free_dim():
     column = Column.dense("x", (-1, 2))
     array = pa.array([[1, 2], [], None, [1, 2, None, 4]], FLOATS)

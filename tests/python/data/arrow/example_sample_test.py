@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 from example_cases import open_examples, records, sequence
+from row_cases import set_block_bytes
 
 from lodestar.data import Column, DataError, Schema, open_dataset
-from lodestar.data.arrow import example_source
 from lodestar.data.arrow.example_source import ExampleSource
 
 
@@ -44,7 +44,7 @@ def test_features_are_columns(tmp_path):
 
 
 def test_only_described_groups_are_sampled(tmp_path, monkeypatch):
-    monkeypatch.setattr(example_source, "_BLOCK_BYTES", 1)
+    set_block_bytes(monkeypatch, 1)
     many = [{"n": i, "text": "x" * 300} for i in range(5000)]
     path = records(tmp_path / "a.tfrecord", *many, {"n": [1, 2]})
     source = ExampleSource(str(path))

@@ -658,23 +658,19 @@ def test_folders_have_json_lines_but_no_json(tmp_path):
     assert features["x"].numpy().tolist() == [[0.5]]
 
 
-def test_options_of_text_are_refused(tmp_path):
-    path = write(tmp_path / "a.jsonl", pa.table({"x": [0.5]}))
-    for options in ({"columns": ["x"]}, {"delimiter": ","}):
-        (name,) = options
-        with pytest.raises(
-            ValueError, match=f"`{name}` is not an option of jsonl files"
-        ):
-            open_dataset(path, [Column.dense("x")], **options)
-
-
-def test_a_file_that_changes_or_is_damaged(opened, tmp_path):
+@pytest.mark.parametrize("name", ["in.jsonl.gz", "in.csv.gz"])
+def test_a_compressed_file_that_changes_or_is_damaged(tmp_path, name):
+    path = tmp_path / name
     lines = [f'{{"n": {i}}}' for i in range(10_000)]
-    source = opened(lines, "in.jsonl.gz")
-    path = tmp_path / "in.jsonl.gz"
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match="in.jsonl.gz: changed while it was"):
-        rows_of(source, Column.sparse("n"))
-    with pytest.raises(DataError, match="in.jsonl.gz"):
-        JsonSource(str(path))
+    if "csv" in name:
+        lines = ["n", *map(str, range(10_000))]
+    whole = gzip.compress("\n".join([*lines, ""]).encode())
+    path.write_bytes(whole)
+    dataset = open_dataset(path, [Column.sparse("n")], 100)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"{name}: changed while it was"
+    ):
+        list(dataset)
+    with pytest.raises(DataError, match=name):
+        open_dataset(path, [Column.sparse("n")], 100)

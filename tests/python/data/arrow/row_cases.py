@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from example_cases import records
 
 from lodestar.data import Column, Schema
+from lodestar.data.arrow.file_source import BlockSource
 
 SPEC = Schema(
     [
@@ -102,11 +103,9 @@ def write_metadata(directory, num_rows, labels=(), conts=(), cats=(), **more):
 
 
 def set_block_bytes(monkeypatch, size):
-    """Makes text files consist of blocks of about this size."""
-    modules = "lodestar.data.arrow"
-    monkeypatch.setattr(f"{modules}.json_source._BLOCK_BYTES", size)
-    monkeypatch.setattr(f"{modules}.text_source._BLOCK_BYTES", size)
-    monkeypatch.setattr(f"{modules}.text_source._COLUMN_BYTES", 0)
+    """Makes files of records consist of blocks of about this size."""
+    monkeypatch.setattr(BlockSource, "_block_bytes", size)
+    monkeypatch.setattr("lodestar.data.arrow.text_source._COLUMN_BYTES", 0)
 
 
 def read(dataset):

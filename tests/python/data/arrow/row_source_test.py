@@ -100,8 +100,8 @@ def test_partitions_of_a_path():
 
 
 def test_partition_values_are_columns():
-    partitions = {"day": "7", "city": None, "C": "9"}
-    source = TableSource("t", pa.table({"C": [1, 2]}), partitions)
+    source = TableSource("t", pa.table({"C": [1, 2]}))
+    source.partitions = {"day": "7", "city": None, "C": "9"}
     columns = [Column.sparse(name) for name in ("day", "city", "C")]
     # A column of the file takes precedence over the path.
     assert rows_of(source, *columns) == [[[7]] * 2, [[], []], [[1], [2]]]

@@ -339,14 +339,6 @@ def test_rows_of_another_number_of_fields(opened, blocks, size):
     ]
 
 
-def test_unrequested_columns_are_not_checked(opened):
-    text = 'a,b\n1,x\n2,"1,5"\n'
-    assert rows_of(opened(text), [Column.sparse("a")]) == (
-        {"a": [[1], [2]]},
-        [],
-    )
-
-
 def test_partition_values_alone(opened, tmp_path):
     (tmp_path / "day=7").mkdir()
     source = opened("a,b\n1,2\n3,4\n", "day=7/in.csv")
@@ -432,18 +424,6 @@ def test_columns_without_a_name_and_with_equal_names(opened):
         source.check_names(["a", "b"])
     with pytest.raises(DataError, match="has no column ''"):
         source.check_names([""])
-
-
-def test_damaged_gzip(opened, tmp_path):
-    text = "n\n" + "".join(f"{i}\n" for i in range(10_000))
-    source = opened(text, "in.csv.gz")
-    path = tmp_path / "in.csv.gz"
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match="in.csv.gz: changed while it was read"):
-        rows_of(source, [Column.sparse("n")])
-    with pytest.raises(DataError, match="in.csv.gz"):
-        TextSource(str(path), source.format, ())
 
 
 def test_a_number_that_float64_rounds_is_read_from_its_text(opened):

@@ -74,17 +74,17 @@ def test_a_name_is_a_string(name):
         Column(name, "sparse")
 
 
-IDS_ONLY = "only a sparse id column has the encoding 'hash'"
+IDS_ONLY = "only a sparse id column can have `encoding`, got 'hash'"
 BAD = [
     (Column, {"kind": "scalar"}, "`kind` must be one .*, got 'scalar'"),
-    (Column.sparse, {"shape": (2,)}, "only a dense column has"),
+    (Column.sparse, {"shape": (2,)}, "only a dense column can have `shape`"),
     (
         Column.dense,
         {"shape": 2},
         "`shape` must be a list of positive integers, .*, got 2",
     ),
-    (Column.dense, {"size": 2}, "only a one-hot column has"),
-    (Column.label, {"wide": True}, "can be `wide`"),
+    (Column.dense, {"size": 2}, "only a one-hot column can have `size`"),
+    (Column.label, {"wide": True}, "can have `wide`"),
     (
         Column,
         {"kind": "one_hot", "dtype": "float", "size": 2},
@@ -94,7 +94,7 @@ BAD = [
     (
         Column.dense,
         {"weights_of": "b"},
-        "'a': only a sparse float column holds the weights of another, 'b'",
+        "'a': only a sparse float column can have `weights_of`, got 'b'",
     ),
     (
         Column.sparse,
@@ -105,7 +105,7 @@ BAD = [
     (Column.dense, {"encoding": "hash"}, IDS_ONLY),
     (Column.one_hot, {"size": 2, "encoding": "hash"}, IDS_ONLY),
     (Column.sparse, {"dtype": "float", "encoding": "hash"}, IDS_ONLY),
-    (Column.sparse, {"hash_as": "b"}, "`hash_as` needs the encoding 'hash'"),
+    (Column.sparse, {"hash_as": "b"}, "the encoding 'hash' can have `hash_as`"),
     (
         Column.sparse,
         {"encoding": "hash", "hash_as": ""},
@@ -137,13 +137,13 @@ BAD = [
     (
         Column.label,
         {"separator": "|"},
-        "only a dense or sparse column has a `sep",
+        "only a dense or sparse column can have `sep",
     ),
     (Column.sparse, {"unit": "h"}, "`unit` must be one of .*, got 'h'"),
     (
         Column.one_hot,
         {"size": 2, "unit": "s"},
-        "only a dense or sparse column has a `unit`",
+        "only a dense or sparse column can have `unit`",
     ),
     (Column.sparse, {"positive": "yes"}, "only a label can have `positive`"),
     (
@@ -163,11 +163,11 @@ BAD = [
         "an `optional` label has the dtype 'float', got 'uint64'",
     ),
     (Column.dense, {"optional": True}, "only a label can have `optional`"),
-    (Column.sparse, {"rounded": True}, "only a float column or a label can be"),
+    (Column.sparse, {"rounded": True}, "only a float column or a label can ha"),
     (
         Column.sparse,
         {"strings_only": True},
-        "`strings_only` needs the encoding",
+        "the encoding 'hash' can have `strings_only`, got True",
     ),
     (Column.dense, {"rounded": 1}, "`rounded` must be True or False, got 1"),
     (

@@ -200,7 +200,7 @@ COLUMNS = st.one_of(
 )
 
 
-@hypothesis.settings(deadline=None, database=None)
+@hypothesis.settings(max_examples=50, deadline=None, database=None)
 @hypothesis.given(
     st.lists(COLUMNS, min_size=1, max_size=8, unique_by=lambda c: c.name)
 )

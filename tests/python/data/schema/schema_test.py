@@ -31,8 +31,8 @@ def test_weights_pair_a_float_column_with_an_id_column():
     [
         ({"C9": "w1"}, "`weights`: 'C9' is not a declared column; .* C1, C2"),
         ({"C1": "w9"}, "`weights`: 'w9' is not a declared column"),
-        ({"C1": "C2"}, "'C2': only a sparse float column holds the weights"),
-        ({"C1": "I"}, "'I': only a sparse float column holds the weights"),
+        ({"C1": "C2"}, "'C2': only a sparse float column can have `weigh"),
+        ({"C1": "I"}, "'I': only a sparse float column can have `weigh"),
         ({"w1": "w2"}, "of 'w1', which is not a sparse id column but a sparse"),
         ({"w1": "w1"}, "of 'w1', which is not a sparse id column but a sparse"),
         (

@@ -265,7 +265,7 @@ def test_written_and_read_back_is_equal(tmp_path, schema):
     assert [p.name for p in tmp_path.iterdir()] == ["schema.yaml"]
 
 
-@hypothesis.settings(deadline=None, database=None)
+@hypothesis.settings(max_examples=50, deadline=None, database=None)
 @hypothesis.given(schemas())
 def test_any_schema_written_and_read_back_is_equal(tmp_path_factory, schema):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
@@ -337,14 +337,14 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
         ("one_hot: {a: 0}", "`size` must be an integer in .*, got 0"),
         ("label: {click: maybe}", "'click' must be one of binary,"),
         ("sparse: [C1]\nwide: [C2]", "key 'wide': 'C2' is not under 'sparse'"),
-        ("sparse: {w: float}\nwide: [w]", "only a sparse id column can be"),
+        ("sparse: {w: float}\nwide: [w]", "only a sparse id column can ha"),
         ("sparse: [C1]\norder: [C2]", "key 'order': 'C2' is not a declared"),
         ("sparse: [a, b]\norder: [a]", "key 'order': column 'b' is missing"),
         ("sparse: [a]\nunused: [b]", "key 'unused': 'b' is not a declared"),
         ("sparse: [a]\nunused: [a, a]", "key 'unused': 'a' occurs twice"),
         ("sparse: [a]\nunused: a", "key 'unused': must be a list of column"),
         ("sparse: [a]\nunused: [a]", "at least one used column"),
-        ("sparse: [a]\nwide: [a]\nunused: [a]", "unused column cannot be `wi"),
+        ("sparse: [a]\nwide: [a]\nunused: [a]", "only a used column can have"),
         ("dense: {I: [-1, -1]}", "must have at most one -1, got \\[-1, -1\\]"),
         ("dense: {I: [-2]}", "at most one of them -1, got \\[-2\\]"),
         ("dense: {I: [-1, 65536, 65536]}", "at most 2147483647 elements"),
@@ -361,7 +361,7 @@ def test_number_of_values_of_a_shape(tmp_path, shape, num_values, multiple):
         ),
         (
             "sparse: {a: uint64, b: uint64}\nweights: {a: b}",
-            "Column 'b': only a sparse float column holds the weights of",
+            "Column 'b': only a sparse float column can have `weights_of`",
         ),
         (
             "sparse: {a: uint64, b: uint64, w: float}\nweights: {a: w, b: w}",
