@@ -32,6 +32,13 @@ OovIds: TypeAlias = Literal["first", "last"]
 OutputMode: TypeAlias = Literal["int", "one_hot", "multi_hot", "count"]
 VocabularyDtype: TypeAlias = Literal["string", "int64"]
 
+# Arguments in the config.
+_OPTIONS = (
+    *("num_oov_indices", "mask_token", "oov_token", "oov_ids"),
+    *("vocabulary_dtype", "invert", "output_mode", "max_tokens"),
+    *("pad_to_max_tokens", "sparse"),
+)
+
 
 def _dtype_of(vocabulary: Any) -> VocabularyDtype:
     """Returns "int64" if the keys are integers, else "string"."""
@@ -530,16 +537,7 @@ class IdLookup(KeyLayer):
         return {
             **({"vocabulary": keys} if keys else {}),
             **super().get_config(),
-            "num_oov_indices": self.num_oov_indices,
-            "mask_token": self.mask_token,
-            "oov_token": self.oov_token,
-            "oov_ids": self.oov_ids,
-            "vocabulary_dtype": self.vocabulary_dtype,
-            "invert": self.invert,
-            "output_mode": self.output_mode,
-            "max_tokens": self.max_tokens,
-            "pad_to_max_tokens": self.pad_to_max_tokens,
-            "sparse": self.sparse,
+            **{name: getattr(self, name) for name in _OPTIONS},
             "vocabulary_size": self._row_size,
         }
 
