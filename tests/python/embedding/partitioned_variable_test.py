@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from handles import weak
+from own_optimizers import Own
 
 import lodestar
 from lodestar.embedding import devices as devices_lib
@@ -175,26 +176,8 @@ INNERS = {
     "accumulation": lambda: keras.optimizers.Adam(
         0.1, gradient_accumulation_steps=2
     ),
-    "replay": lambda: Replayed(0.1),
+    "replay": lambda: Own(0.1),
 }
-
-
-@keras.saving.register_keras_serializable(package="partitioned_test")
-class Replayed(keras.optimizers.Optimizer):
-    """An optimizer without a fused update."""
-
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        self.seen = [
-            self.add_variable_from_reference(v, "seen") for v in variables
-        ]
-
-    def update_step(self, gradient, variable, learning_rate):
-        seen = self.seen[self._get_variable_index(variable)]
-        self.assign(seen, 0.9 * seen + gradient)
-        self.assign_sub(variable, learning_rate * seen)
 
 
 @pytest.mark.parametrize(

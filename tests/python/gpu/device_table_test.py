@@ -17,6 +17,7 @@ from gpu_tables import (  # noqa: E402
     some_ids,
     table,
 )
+from own_optimizers import unfused  # noqa: E402
 
 import lodestar  # noqa: E402
 
@@ -94,10 +95,6 @@ def test_training(devices, rng, optimizer):
 @pytest.mark.parametrize("name", ["Adam", "RowWiseAdagrad", "Unfused"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_stochastic_rounding(devices, rng, dtype, name):
-    class Unfused(keras.optimizers.SGD):
-        def update_step(self, *args):
-            super().update_step(*args)
-
     kwargs = (
         {}
         if len(devices) > 1
@@ -111,7 +108,9 @@ def test_stochastic_rounding(devices, rng, dtype, name):
     values = rng.normal(size=(20, 4)).astype(np.float32)
     for t in (cpu, gpu):
         with tf.device("/CPU:0"):
-            made = getattr(lodestar.optimizers, name, Unfused)(0.01)
+            made = getattr(
+                lodestar.optimizers, name, unfused(keras.optimizers.SGD)
+            )(0.01)
             optimizer = lodestar.optimizers.wrap(made)
         for ids in batches:
             t.lookup(ids, training=True)
