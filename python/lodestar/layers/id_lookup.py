@@ -357,7 +357,8 @@ class IdLookup(KeyLayer):
         if _private.is_symbolic_build():
             # The vocabulary may not be loaded yet, and only the shape and dtype
             # of the result matter.
-            ids = map_flat(self._unknown, inputs)
+            dtype = self.vocabulary_dtype if self.invert else tf.int64
+            ids = map_flat(lambda x: tf.zeros_like(x, dtype), inputs)
         else:
             self._check_vocabulary()
             if inputs.dtype.is_integer:
@@ -399,10 +400,6 @@ class IdLookup(KeyLayer):
             "weights of a model, build the model without data first: "
             "model(keras.Input(shape, dtype=...))"
         )
-
-    def _unknown(self, inputs: tf.Tensor) -> tf.Tensor:
-        dtype = self.vocabulary_dtype if self.invert else tf.int64
-        return tf.zeros_like(inputs, dtype)
 
     def _row_length(self) -> int:
         size = self.max_tokens if self.pad_to_max_tokens else self._row_size
