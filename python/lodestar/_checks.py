@@ -146,11 +146,13 @@ def check_count(
     return int(value)
 
 
-def check_epoch_or_count(name: str, value: Any) -> None:
-    """Raises ValueError unless `value` is `"epoch"` or an int64 >= 1."""
-    if value != "epoch" and not (is_integer(value) and 1 <= value < 2**63):
+def check_epoch_or_count(name: str, value: Any, *others: str) -> None:
+    """Raises ValueError unless `value` is `"epoch"`, in `others`, or an int64 >= 1."""
+    known = ("epoch", *others)
+    if value not in known and not (is_integer(value) and 1 <= value < 2**63):
         raise ValueError(
-            f"`{name}` must be 'epoch' or an integer of at least 1, got {value!r}."
+            f"`{name}` must be {', '.join(map(repr, known))} or an integer of at "
+            f"least 1, got {value!r}."
         )
 
 

@@ -50,6 +50,7 @@ class OpWrappers(types.ModuleType):
         exec(header + before, vars(self))
         # AutoGraph does not convert functions of such a module.
         self._IS_TENSORFLOW_PLUGIN = True
+        self._header = {**vars(self)}
         sys.modules[name] = self
 
     def __getattr__(self, name: str) -> Any:
@@ -60,7 +61,10 @@ class OpWrappers(types.ModuleType):
             )
         with self._lock:
             if name not in vars(self):
-                exec(source, vars(self))
+                # Other threads see a function only with the names that it uses.
+                scope = {**self._header}
+                exec(source, scope)
+                vars(self).update(scope)
         return vars(self)[name]
 
     def __dir__(self) -> list[str]:

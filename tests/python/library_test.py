@@ -1,5 +1,6 @@
 """lodestar._library: the version check and its messages."""
 
+import concurrent.futures
 import os
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lodestar import __version__, _library
+from lodestar._op_wrappers import OpWrappers
 
 
 def _import(code="", **environment):
@@ -141,6 +143,29 @@ def test_functions_of_ops_are_those_that_tensorflow_makes():
         assert getattr(here, "__module__", None) is not None
     with pytest.raises(AttributeError, match="has no attribute 'absent'"):
         _ = ours.absent
+
+
+def test_other_threads_see_whole_functions(monkeypatch):
+    source = """
+import threading
+begun, goes_on = threading.Event(), threading.Event()
+def add_fallback_dispatch_list(function): return function
+_dispatch = __import__("types").SimpleNamespace(**globals())
+@_dispatch.add_fallback_dispatch_list
+def op(): return defined_later
+begun.set()
+goes_on.wait(60)
+defined_later = 5
+"""
+    monkeypatch.setitem(sys.modules, "ops_of_test", None)
+    ops = OpWrappers("ops_of_test", source, lambda function, *args: None)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: ops.op())
+        assert ops.begun.wait(60)
+        second = threads.submit(lambda: ops.op())
+        concurrent.futures.wait([second], 0.1)
+        ops.goes_on.set()
+        assert (first.result(), second.result()) == (5, 5)
 
 
 def test_another_error_of_the_import_stays_as_it_is():

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from lodestar import _bases
 from lodestar._arguments import explained
-from lodestar._checks import check_choice, check_count, is_integer
+from lodestar._checks import check_choice, check_count, check_epoch_or_count
 from lodestar._typing import Every, Model, StrPath
 from lodestar.callbacks.early_stopping import EarlyStopping
 from lodestar.callbacks.resumption import Resumption
@@ -105,7 +105,7 @@ class Snapshot(_bases.Callback):
     ):
         super().__init__()
         self._folder = SnapshotFolder(path)
-        _check_every(every_n_steps)
+        check_epoch_or_count("every_n_steps", every_n_steps, "auto")
         check_count("deltas_per_full", deltas_per_full, 0)
         check_choice("on_error", on_error, get_args(OnSnapshotError))
         self._every_n_steps: Any = every_n_steps
@@ -470,15 +470,6 @@ class Snapshot(_bases.Callback):
             f"No snapshot was written to {self._folder.path}: {error}",
             RuntimeWarning,
             stacklevel=3,
-        )
-
-
-def _check_every(every: Any) -> None:
-    is_count = is_integer(every) and 1 <= every < 2**63
-    if every not in ("epoch", "auto") and not is_count:
-        raise ValueError(
-            "`every_n_steps` must be 'epoch', 'auto' or an integer of at least 1, "
-            f"got {every!r}."
         )
 
 

@@ -7,8 +7,6 @@ import tensorflow as tf
 
 from lodestar._library import gen_ops
 
-_FIELDS = ("job", "replica", "task", "device_type", "device_index")
-
 
 def check_devices(devices: Any) -> tuple[str, ...]:
     """Returns `devices` as full names of available CPUs and GPUs."""
@@ -36,7 +34,11 @@ def _check_device(i: int, name: Any) -> str:
     if spec.device_index is None:
         spec = spec.replace(device_index=0)
     known = [d.name for d in tf.config.list_logical_devices(spec.device_type)]
-    if not any(_is(tf.DeviceSpec.from_string(k), spec) for k in known):
+    here = tf.DeviceSpec(replica=0, task=0)
+    specs = [
+        here.make_merged_spec(tf.DeviceSpec.from_string(name)) for name in known
+    ]
+    if not any(found.make_merged_spec(spec) == found for found in specs):
         raise ValueError(
             f"`devices[{i}]`={name!r} does not exist, only {known}. Call "
             "tf.config.experimental_connect_to_cluster to add the tasks of a "
@@ -44,14 +46,6 @@ def _check_device(i: int, name: Any) -> str:
             "logical devices of this process."
         )
     return spec.to_string()
-
-
-def _is(known: tf.DeviceSpec, wanted: tf.DeviceSpec) -> bool:
-    return all(
-        getattr(wanted, field) in (None, getattr(known, field) or 0)
-        or getattr(wanted, field) == getattr(known, field)
-        for field in _FIELDS
-    )
 
 
 def check_library(table: str, devices: Sequence[str]) -> None:

@@ -181,7 +181,7 @@ class EmbeddingVariable(TableVariable):
             "init_salt": self._salt,
             "num_shards": self._shard_count,
             "table_name": self.name,
-            **policies.own_attributes(
+            **policies.attributes(
                 [self.admission, self._shared_rows, *eviction]
             ),
         }
@@ -205,7 +205,8 @@ class EmbeddingVariable(TableVariable):
             self._placement.check_saved_model(self)
             # Saved lookups read these; the table itself saves the rows.
             children["hook"] = self.value
-            children.update(table_parts.by_saved_name(self._parts))
+            for number, part in enumerate(self._parts):
+                children[f"rows_{number}" if number else "rows"] = part
         return children
 
     def _exported(self, exported: Mapping[Any, Any]) -> ExportedTable:
@@ -244,13 +245,6 @@ class EmbeddingVariable(TableVariable):
     def _shared_row_count(self) -> int:
         """The number of `SharedRows`, or 0."""
         return 0 if self._shared_rows is None else self._shared_rows.n
-
-    @property
-    def _first_value_words(self) -> tuple[int, int] | None:
-        """The seed and the salt, or None if all rows start with a constant."""
-        if self._attrs.kind in initializers.CONSTANTS:
-            return None
-        return self._seed, self._salt
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments, and whether the table is trainable."""

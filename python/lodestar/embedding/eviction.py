@@ -9,6 +9,8 @@ import tensorflow as tf
 from lodestar._library import gen_ops
 from lodestar.embedding import policies, table_parts
 
+# Attributes of a table that only the table itself needs.
+_OF_TABLE = ("when_full", "min_norm_every", "min_frequency_every")
 # Called with the ids and rows of evicted rows as NumPy arrays.
 OnEvict = Callable[[np.ndarray, np.ndarray], Any]
 
@@ -56,7 +58,11 @@ def evict(
                 own_policy=policy is None,
                 return_rows=reads,
                 dtype=table._row_dtype,
-                **policies.attributes(of_parts[i]),
+                **{
+                    name: value
+                    for name, value in policies.attributes(of_parts[i]).items()
+                    if name not in _OF_TABLE
+                },
             ),
         )
     )

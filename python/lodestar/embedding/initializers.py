@@ -104,8 +104,8 @@ def warn_of_equal_starts(tables: Sequence[Any]) -> None:
     """Warns about tables of one model with equal initial values."""
     seen: dict[tuple[int, int], Any] = {}
     for table in tables:
-        words = table._first_value_words
-        if words is None:
+        words = table._seed, table._salt
+        if table._attrs.kind in CONSTANTS:
             continue
         other = seen.setdefault(words, table)
         if other is not table:

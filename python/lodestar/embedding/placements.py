@@ -65,6 +65,28 @@ def choose(devices: Any) -> "InProcess":
     return OnDevices(devices, servers)
 
 
+def _lookup_rows(
+    table: Table, feature: FeatureAttrs, inputs: FeatureInputs, **options: Any
+) -> tf.Tensor:
+    """Looks ids up in a table of one part, on its device."""
+    (part,) = table._parts
+    hook, missing_row, missing = table._collection_inputs()
+    scope = embedding_ops.on_cpu_in_graphs()
+    if part.device is not None:
+        _, missing_row = part.lookup_inputs()
+        scope = part.on_device()
+    with scope:
+        return embedding_ops.lookup_rows(
+            part.resource_handle,
+            hook,
+            inputs.ids,
+            missing_row,
+            missing=missing,
+            padding_id=feature.padding_id,
+            **options,
+        )
+
+
 class InProcess:
     """One part in this process.
 
@@ -104,29 +126,20 @@ class InProcess:
         inputs: FeatureInputs,
         **options: Any,
     ) -> tf.Tensor:
-        """Looks up ids or bags, with options of `find_or_insert`."""
+        """Looks up ids or bags, with options of `lookup_rows`."""
+        if feature.combiner is None:
+            return _lookup_rows(table, feature, inputs, **options)
         hook, missing_row, missing = table._collection_inputs()
-        handle = table._parts[0].resource_handle
         with embedding_ops.on_cpu_in_graphs():
-            if feature.combiner is not None:
-                return collection_lookup(
-                    [handle],
-                    [hook],
-                    [missing_row],
-                    [missing],
-                    [feature],
-                    [inputs],
-                    **options,
-                )[0]
-            return embedding_ops.lookup_rows(
-                handle,
-                hook,
-                inputs.ids,
-                missing_row,
-                missing=missing,
-                padding_id=feature.padding_id,
+            return collection_lookup(
+                [table._parts[0].resource_handle],
+                [hook],
+                [missing_row],
+                [missing],
+                [feature],
+                [inputs],
                 **options,
-            )
+            )[0]
 
     def find(self, table: Table, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """See EmbeddingVariable.find."""
@@ -237,19 +250,7 @@ class OnDevices(_Partitioned):
         ):
             return super().lookup(table, feature, inputs, **options)
         # The GPU does it all, so ids need no deduplication here.
-        (part,) = table._parts
-        hook, _, missing = table._collection_inputs()
-        _, missing_row = part.lookup_inputs()
-        with part.on_device():
-            return embedding_ops.lookup_rows(
-                part.resource_handle,
-                hook,
-                inputs.ids,
-                missing_row,
-                missing=missing,
-                padding_id=feature.padding_id,
-                **options,
-            )
+        return _lookup_rows(table, feature, inputs, **options)
 
     def divide_rows(
         self, ids: tf.Tensor, rows: tf.Tensor

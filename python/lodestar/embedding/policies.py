@@ -42,12 +42,8 @@ class _Policy:
         return dataclasses.asdict(self)
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns the attributes of the ops that apply the policy."""
-        raise NotImplementedError
-
-    def _own_attributes(self) -> dict[str, Any]:
         """Returns the attributes of the op that creates a table with the policy."""
-        return self._attributes()
+        raise NotImplementedError
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
@@ -83,7 +79,6 @@ class MinCount(_Policy):
         check_choice("unit", self.unit, get_args(Unit), "MinCount")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable op."""
         return {
             "admission": "min_count",
             "min_count": int(self.n),
@@ -124,7 +119,6 @@ class CountingBloom(_Policy):
         check_count("expected_ids", self.expected_ids, 1, owner="CountingBloom")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable op."""
         bits = -math.log(self.false_positive_rate) / math.log(2) ** 2
         counters = max(1, math.ceil(self.expected_ids * bits))
         if counters > _MAX_BLOOM_COUNTERS:
@@ -161,7 +155,6 @@ class MaxAge(_Policy):
         check_count("steps", self.steps, 0, owner="MaxAge")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns the attribute of the EmbeddingVariable and EmbeddingEvict ops."""
         return {"max_age": int(self.steps)}
 
 
@@ -195,12 +188,11 @@ class MaxRows(_Policy):
         check_choice("when_full", self.when_full, get_args(WhenFull), "MaxRows")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingEvict op."""
-        return {"max_rows": int(self.n), "max_rows_policy": self.policy}
-
-    def _own_attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable op."""
-        return {**self._attributes(), "when_full": self.when_full}
+        return {
+            "max_rows": int(self.n),
+            "max_rows_policy": self.policy,
+            "when_full": self.when_full,
+        }
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -224,12 +216,10 @@ class MinNorm(_Policy):
         check_count("every", self.every, 1, owner="MinNorm")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingEvict op."""
-        return {"min_norm": float(self.x)}
-
-    def _own_attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable op."""
-        return {**self._attributes(), "min_norm_every": int(self.every)}
+        return {
+            "min_norm": float(self.x),
+            "min_norm_every": int(self.every),
+        }
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -256,12 +246,10 @@ class MinFrequency(_Policy):
         check_count("every", self.every, 1, owner="MinFrequency")
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingEvict op."""
-        return {"min_frequency": int(self.n)}
-
-    def _own_attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable op."""
-        return {**self._attributes(), "min_frequency_every": int(self.every)}
+        return {
+            "min_frequency": int(self.n),
+            "min_frequency_every": int(self.every),
+        }
 
 
 @keras.saving.register_keras_serializable(package="lodestar")
@@ -284,7 +272,6 @@ class SharedRows(_Policy):
         check_count("n", self.n, 1, owner="SharedRows", most=2**30)
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns attributes of the EmbeddingVariable op."""
         return {"shared_rows": int(self.n)}
 
 
@@ -351,20 +338,12 @@ def check_eviction(
     return policies
 
 
-def own_attributes(policies: Sequence[_Policy | None]) -> dict[str, Any]:
+def attributes(policies: Sequence[_Policy | None]) -> dict[str, Any]:
     """Returns the attributes of the op that creates a table with `policies`."""
     merged: dict[str, Any] = {}
     for policy in policies:
         if policy is not None:
-            merged.update(policy._own_attributes())
-    return merged
-
-
-def attributes(policies: Sequence[Eviction]) -> dict[str, Any]:
-    """Returns the attributes of the op that evicts by `policies`."""
-    merged: dict[str, Any] = {}
-    for policy in policies:
-        merged.update(policy._attributes())
+            merged.update(policy._attributes())
     return merged
 
 

@@ -108,14 +108,6 @@ class TablePart(SharedResource):
             )
 
 
-def by_saved_name(parts: Sequence[TablePart]) -> dict[str, TablePart]:
-    """Returns the parts by their names in a SavedModel: "rows", "rows_1", ..."""
-    return {
-        f"rows_{number}" if number else "rows": part
-        for number, part in enumerate(parts)
-    }
-
-
 class ExportedTable(_private.Saved, tf.Module):
     """Saves a table in the graph of a SavedModel.
 
@@ -251,6 +243,25 @@ class Call(NamedTuple):
     device: str = "CPU"
     columns: Sequence[tf.Tensor] = ()
 
+    def divide(
+        self, count: int
+    ) -> tuple[list[tuple[tf.Tensor, ...]], tf.Tensor]:
+        """Divides the ids and columns among `count` parts.
+
+        Returns their shares, and the places of the ids in the concatenated shares.
+        """
+        of_parts, places = embedding_partition_ops.partition(self.ids, count)
+        divided = [
+            [
+                share
+                for _, share in embedding_partition_ops.partition_rows(
+                    self.ids, column, count
+                )
+            ]
+            for column in self.columns
+        ]
+        return [*zip(of_parts, *divided, strict=True)], places
+
 
 def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
     """Returns the results of functions in the order of their ids."""
@@ -262,19 +273,7 @@ def by_id(calls: Sequence[Call]) -> list[list[tf.Tensor]]:
             shares: Sequence[Sequence[tf.Tensor]] = [(call.ids, *call.columns)]
             places.append(None)
         else:
-            of_parts, own_places = embedding_partition_ops.partition(
-                call.ids, len(parts)
-            )
-            divided = [
-                [
-                    share
-                    for _, share in embedding_partition_ops.partition_rows(
-                        call.ids, column, len(parts)
-                    )
-                ]
-                for column in call.columns
-            ]
-            shares = [*zip(of_parts, *divided, strict=True)]
+            shares, own_places = call.divide(len(parts))
             places.append(own_places)
         jobs += [
             Job(part.device, functools.partial(call.run, part), share)

@@ -6,6 +6,7 @@ NPZ only agree on numbers.
 """
 
 import json
+import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -18,13 +19,8 @@ from lodestar.embedding import saved_state
 Table = Any
 
 _CHUNK_BYTES = 32 << 20
-# Arrays with the same number of chunks, by its name in the header.
-_CHUNKED = {
-    "chunks": ("ids", "rows", "frequencies", "last_seen", "optimizer_slots"),
-    "pending_chunks": ("pending_ids", "pending_sightings", "pending_last_seen"),
-    "sketch_chunks": ("sketch",),
-    "shared_chunks": ("shared_rows", "shared_slots"),
-}
+_STRINGS = ("optimizer", "slot_names")
+_ARRAYS = tuple(name for name in saved_state.NAMES if name not in _STRINGS)
 # Saved with the row axis first, like all others.
 _SLOTS = ("optimizer_slots", "shared_slots")
 # Written as bits if bfloat16, which not every file format supports.
@@ -38,32 +34,28 @@ def save_table(
     saved = {k: v.numpy() for k, v in table._export_all().items()}
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
-    slots = len(saved["slot_names"])
-    row_bytes = table.output_dim * (
-        table._row_dtype.size + slots * tf.float32.size
-    )
-    row_bytes = max(row_bytes, 8)  # of an id
-    item_bytes = {"pending_chunks": 8, "sketch_chunks": 1}
     if table._row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(np.uint16)
+    chunks = {}
+    for name in _ARRAYS:
+        array = saved[name]
+        item_bytes = array.itemsize * math.prod(array.shape[1:])
+        size = max(1, _CHUNK_BYTES // max(1, item_bytes))
+        begins = range(0, max(1, len(array)), size)  # one, even if empty
+        for chunk, begin in enumerate(begins):
+            store[f"{prefix}{name}_{chunk}"] = array[begin : begin + size]
+        chunks[name] = len(begins)
     header = {
-        **{
-            chunks: _save(
-                saved, names, item_bytes.get(chunks, row_bytes), store, prefix
-            )
-            for chunks, names in _CHUNKED.items()
-        },
         "dim": table.output_dim,
         "dtype": table.dtype,
         "optimizer": saved["optimizer"].decode(),
         "slot_names": [name.decode() for name in saved["slot_names"]],
+        "chunks": chunks,
     }
     store[f"{prefix}header"] = np.frombuffer(
         json.dumps(header).encode(), np.uint8
     )
-    store[f"{prefix}slot_inits"] = saved["slot_inits"]
-    store[f"{prefix}counters"] = saved["counters"]
 
 
 def load_table(
@@ -152,37 +144,16 @@ def _read(
     saved: dict[str, Any] = {
         "optimizer": header["optimizer"],
         "slot_names": np.array(header["slot_names"], np.object_),
-        "slot_inits": np.array(store[f"{prefix}slot_inits"], np.float32),
-        "counters": np.array(store[f"{prefix}counters"], np.int64),
     }
-    for chunks, names in _CHUNKED.items():
-        for name in names:
-            saved[name] = np.concatenate(
-                [
-                    np.array(store[f"{prefix}{name}_{chunk}"])
-                    for chunk in range(header[chunks])
-                ]
-            )
+    for name in _ARRAYS:
+        pieces = [
+            np.array(store[f"{prefix}{name}_{chunk}"])
+            for chunk in range(header["chunks"][name])
+        ]
+        saved[name] = np.concatenate(pieces)
     if table._row_dtype == tf.bfloat16:
         for name in _BFLOAT16:
             saved[name] = saved[name].view(tf.bfloat16.as_numpy_dtype)
     for name in _SLOTS:
         saved[name] = saved[name].swapaxes(0, 1)
     return saved
-
-
-def _save(
-    saved: Mapping[str, np.ndarray],
-    names: Sequence[str],
-    item_bytes: int,
-    store: MutableMapping[str, Any],
-    prefix: str,
-) -> int:
-    """Writes arrays of equal lengths; returns the number of chunks."""
-    size = max(1, _CHUNK_BYTES // item_bytes)
-    chunks = max(1, -(-len(saved[names[0]]) // size))  # one, even if empty
-    for chunk in range(chunks):
-        part = slice(chunk * size, (chunk + 1) * size)
-        for name in names:
-            store[f"{prefix}{name}_{chunk}"] = saved[name][part]
-    return chunks

@@ -73,22 +73,7 @@ def by_id(calls: Sequence[Any]) -> list[list[tf.Tensor]]:
                 "without a strategy."
             )
     assert workers is not None
-    divided = []
-    for call in calls:
-        of_workers, order = embedding_partition_ops.partition(
-            call.ids, workers.count
-        )
-        shares = [of_workers]
-        for column in call.columns:
-            shares.append(
-                [
-                    share
-                    for _, share in embedding_partition_ops.partition_rows(
-                        call.ids, column, workers.count
-                    )
-                ]
-            )
-        divided.append(([*zip(*shares, strict=True)], order))
+    divided = [call.divide(workers.count) for call in calls]
     counts = tf.stack(
         [
             tf.stack([tf.size(own, tf.int64) for own, *_ in of_workers])

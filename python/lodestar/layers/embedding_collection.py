@@ -223,9 +223,7 @@ class EmbeddingCollection(TableLayer):
             training = False
         trained = [table._trains(training) for table in self._tables]
         batches = [
-            _pooled(
-                feature, _batch(name, feature, inputs[name], weights.get(name))
-            )
+            _batch(name, feature, inputs[name], weights.get(name))
             for name, feature in self._features
         ]
         rows: dict[int, tf.Tensor] = {}
@@ -517,6 +515,7 @@ class _Batch(NamedTuple):
 
 
 def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
+    restore: Callable[[tf.Tensor], Any]
     ids = feature._to_ids(ids, f"inputs[{name!r}]")
     ids = feature._in_range(ids, f"feature `{name}`")
     check_bag_axis(f"inputs[{name!r}]", ids, feature.combiner)
@@ -525,29 +524,22 @@ def _batch(name: str, feature: Feature, ids: Any, weights: Any) -> _Batch:
             f"The ids of feature {name!r} are sparse, which needs a combiner: one "
             f"of {embedding_ops.COMBINERS}."
         )
+    row_splits, restore = None, lambda rows: rows
     try:
         if feature.combiner is None:
             ids = feature._truncate(ids)
             if isinstance(ids, tf.RaggedTensor):
-                flat = collection_ops.FeatureInputs(ids.flat_values, None, None)
-                return _Batch(flat, ids.with_flat_values)
+                ids, restore = ids.flat_values, ids.with_flat_values
         elif isinstance(ids, (tf.RaggedTensor, tf.SparseTensor)):
-            *inputs, restore = bags_lib.to_bags(ids, weights)
-            return _Batch(collection_ops.FeatureInputs(*inputs), restore)
-        # The op pools the last axis, so no row_splits are needed.
-        weights = bags_lib.dense_weights(ids, weights)
+            ids, row_splits, weights, restore = bags_lib.to_bags(ids, weights)
+        else:
+            # The op pools the last axis, so no row_splits are needed.
+            weights = bags_lib.dense_weights(ids, weights)
     except ValueError as error:
         raise ValueError(f"Feature {name!r}: {error}") from None
-    return _Batch(
-        collection_ops.FeatureInputs(ids, None, weights), lambda rows: rows
-    )
-
-
-def _pooled(feature: Feature, batch: _Batch) -> _Batch:
-    """Returns a batch whose results are as `padding_counts` wants them."""
+    inputs = collection_ops.FeatureInputs(ids, row_splits, weights)
     if not feature.padding_counts:
-        return batch
-    inputs, restore = batch
+        return _Batch(inputs, restore)
     return _Batch(
         inputs,
         lambda sums: restore(

@@ -32,6 +32,13 @@ OovIds: TypeAlias = Literal["first", "last"]
 OutputMode: TypeAlias = Literal["int", "one_hot", "multi_hot", "count"]
 VocabularyDtype: TypeAlias = Literal["string", "int64"]
 
+# Arguments in the config.
+_OPTIONS = (
+    *("num_oov_indices", "mask_token", "oov_token", "oov_ids"),
+    *("vocabulary_dtype", "invert", "output_mode", "max_tokens"),
+    *("pad_to_max_tokens", "sparse"),
+)
+
 
 def _dtype_of(vocabulary: Any) -> VocabularyDtype:
     """Returns "int64" if the keys are integers, else "string"."""
@@ -350,7 +357,8 @@ class IdLookup(KeyLayer):
         if _private.is_symbolic_build():
             # The vocabulary may not be loaded yet, and only the shape and dtype
             # of the result matter.
-            ids = map_flat(self._unknown, inputs)
+            dtype = self.vocabulary_dtype if self.invert else tf.int64
+            ids = map_flat(lambda x: tf.zeros_like(x, dtype), inputs)
         else:
             self._check_vocabulary()
             if inputs.dtype.is_integer:
@@ -392,10 +400,6 @@ class IdLookup(KeyLayer):
             "weights of a model, build the model without data first: "
             "model(keras.Input(shape, dtype=...))"
         )
-
-    def _unknown(self, inputs: tf.Tensor) -> tf.Tensor:
-        dtype = self.vocabulary_dtype if self.invert else tf.int64
-        return tf.zeros_like(inputs, dtype)
 
     def _row_length(self) -> int:
         size = self.max_tokens if self.pad_to_max_tokens else self._row_size
@@ -530,16 +534,7 @@ class IdLookup(KeyLayer):
         return {
             **({"vocabulary": keys} if keys else {}),
             **super().get_config(),
-            "num_oov_indices": self.num_oov_indices,
-            "mask_token": self.mask_token,
-            "oov_token": self.oov_token,
-            "oov_ids": self.oov_ids,
-            "vocabulary_dtype": self.vocabulary_dtype,
-            "invert": self.invert,
-            "output_mode": self.output_mode,
-            "max_tokens": self.max_tokens,
-            "pad_to_max_tokens": self.pad_to_max_tokens,
-            "sparse": self.sparse,
+            **{name: getattr(self, name) for name in _OPTIONS},
             "vocabulary_size": self._row_size,
         }
 

@@ -136,7 +136,7 @@ def collection_lookup(
         inputs: F batches.
         insert: Whether a new id gets a row.
         count: Whether frequencies and last-seen steps are updated.
-        admit: As in `embedding_ops.find_or_insert`.
+        admit: As in `embedding_ops.lookup_rows`.
         counters: Scalar resource that counts the lookups, or None.
 
     Returns:

@@ -15,7 +15,7 @@ dtype) is
 """
 
 import contextlib
-from typing import Any, get_args
+from typing import get_args
 
 import tensorflow as tf
 
@@ -57,17 +57,17 @@ def find(
     )
 
 
-def find_or_insert(
+def lookup_rows(
     handle: tf.Tensor,
     hook: tf.Tensor,
     ids: tf.Tensor,
     missing_row: tf.Tensor,
     *,
-    insert: bool = True,
-    count: bool = True,
-    admit: bool | None = None,
-    missing: str = "zeros",
-    padding_id: int | None = None,
+    missing: str,
+    padding_id: int | None,
+    insert: bool,
+    count: bool,
+    admit: bool | None,
 ) -> tf.Tensor:
     """As `find`, adding rows for new ids if `insert`; returns only the rows.
 
@@ -75,11 +75,11 @@ def find_or_insert(
     every new id gets a row, with False they are only counted, and with None the
     table decides.
     """
+    inputs = (handle, hook, ids, missing_row)
+    if not (insert or count):
+        return find(*inputs, missing=missing, padding_id=padding_id)[0]
     rows, _, _ = gen_ops.lodestar_embedding_find_or_insert(
-        handle,
-        hook,
-        ids,
-        missing_row,
+        *inputs,
         insert=insert,
         count=count,
         admit=ADMIT[admit],
@@ -88,23 +88,6 @@ def find_or_insert(
         padding_id=padding_id or 0,
     )
     return rows
-
-
-def lookup_rows(
-    *inputs: tf.Tensor,
-    missing: str,
-    padding_id: int | None,
-    insert: bool,
-    count: bool,
-    admit: bool | None,
-) -> tf.Tensor:
-    """Returns the rows of `find_or_insert`, or of `find` if nothing is written."""
-    misses: Any = {"missing": missing, "padding_id": padding_id}
-    if insert or count:
-        return find_or_insert(
-            *inputs, insert=insert, count=count, admit=admit, **misses
-        )
-    return find(*inputs, **misses)[0]
 
 
 def find_or_insert_unique(
@@ -118,7 +101,7 @@ def find_or_insert_unique(
     missing: str = "zeros",
     occurrences: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `find_or_insert`, for unique ids `[N]` and without a gradient.
+    """As `lookup_rows`, for unique ids `[N]` and without a gradient.
 
     `occurrences`, int64 `[N]`, is for tables that count occurrences. Also returns, bool
     `[N]`, whether each id had a row before.

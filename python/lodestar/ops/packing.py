@@ -84,16 +84,13 @@ class Parcel(NamedTuple):
         if self.packed is not None:
             (others,) = unpack(self.packed, [self.specs])
         tensors = iter(others)
+        # Onto the device in scope. TensorFlow may remove an identity, and then sends
+        # rows in each branch of a cond.
+        rows = {i: tf.ensure_shape(x, x.shape) for i, x in self.rows.items()}
         return [
-            _moved(self.rows[i]) if i in self.rows else next(tensors)
-            for i in range(len(self.specs) + len(self.rows))
+            rows[i] if i in rows else next(tensors)
+            for i in range(len(self.specs) + len(rows))
         ]
-
-
-def _moved(rows: tf.Tensor) -> tf.Tensor:
-    """Returns `rows` on the device in scope."""
-    # TensorFlow may remove an identity, and then sends rows in each branch of a cond.
-    return tf.ensure_shape(rows, rows.shape)
 
 
 def _are_wide_rows(tensor: tf.Tensor) -> bool:

@@ -67,7 +67,7 @@ def map_values(
 def as_applied(
     gradient: tf.IndexedSlices, table: TableVariable
 ) -> tf.IndexedSlices:
-    """Returns a table's gradient in float32, in which the table is updated.
+    """Returns a table's gradient by int64 id, in float32, as it is updated.
 
     Operations on a 16-bit gradient before that, such as unscaling, would be rounded
     or return zero. Raises ValueError if the gradient is not rows by id.
@@ -84,7 +84,11 @@ def as_applied(
             f"The gradient of {table!r} must have integer `indices`, got "
             f"{indices.dtype.name}."
         )
-    return map_values(lambda g: tf.cast(g, tf.float32), gradient)
+    return tf.IndexedSlices(
+        tf.cast(gradient.values, tf.float32),
+        tf.cast(indices, tf.int64),
+        gradient.dense_shape,
+    )
 
 
 def scale(gradient: Gradient, factor: Any) -> Gradient:

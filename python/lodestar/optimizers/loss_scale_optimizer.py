@@ -80,7 +80,7 @@ class LossScaleOptimizer(_bases.LossScaleOptimizer):
             ValueError: If there is not one gradient per variable.
         """
         if trainable_variables is None:
-            variables = self.inner_optimizer._built_for()
+            variables = self.inner_optimizer._tables.variables
         else:
             variables = with_tables(trainable_variables)
             replicas.build(self, variables)

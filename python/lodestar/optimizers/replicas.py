@@ -98,7 +98,7 @@ def concatenate(parts: Sequence[tf.IndexedSlices]) -> tf.IndexedSlices:
         return parts[0]
     return tf.IndexedSlices(
         tf.concat([part.values for part in parts], 0),
-        tf.concat([tf.cast(part.indices, tf.int64) for part in parts], 0),
+        tf.concat([part.indices for part in parts], 0),
         parts[0].dense_shape,
     )
 
@@ -119,7 +119,7 @@ def of_own_rows(
     for gradient, table in gradients:
         gradient = gradients_lib.merge_duplicates(gradient)
         divided = embedding_partition_ops.partition_rows(
-            tf.cast(gradient.indices, tf.int64), gradient.values, spread.count
+            gradient.indices, gradient.values, spread.count
         )
         for piece, own in zip(pieces, divided, strict=True):
             piece.extend(own)

@@ -59,11 +59,6 @@ def _dense(variables: Sequence[Any]) -> list[Any]:
     return [v for v in variables if not isinstance(v, TableVariable)]
 
 
-def _in_graph(operations: list[Any]) -> list[Any]:
-    """Returns the operations to wait for, which eagerly are done."""
-    return [] if tf.executing_eagerly() else operations
-
-
 class _Tables:
     """State of an optimizer about its tables; Keras does not track it."""
 
@@ -142,11 +137,6 @@ class TableOptimizer(_bases.Optimizer):
         self._tables = _Tables()
         self._gradient_sums = tf.Module()
         self._gradient_sums.members = []
-
-    # Not a property, which would make Keras save the tables with the optimizer.
-    def _built_for(self) -> list[Any]:
-        """Returns the variables that `build` was called with, including tables."""
-        return self._tables.variables
 
     def build(self, variables: Sequence[Any]) -> None:
         """Creates the optimizer's variables for `variables`, which include tables."""
@@ -309,10 +299,10 @@ class TableOptimizer(_bases.Optimizer):
             # A joint norm would make all gradients NaN.
             pairs += joined.tables
         checks = finite_gradients.check_by(self, pairs)
-        with tf.control_dependencies(_in_graph(checks)):
+        with tf.control_dependencies(checks):
             split = self._unscale_and_clip(joined)
             applied = self._apply_to_tables(split.tables)
-        return _in_graph(checks) + applied, [g for g, _ in split.dense]
+        return checks + applied, [g for g, _ in split.dense]
 
     def _apply_to_own_rows(
         self, split: _Split
@@ -328,9 +318,9 @@ class TableOptimizer(_bases.Optimizer):
         checks = finite_gradients.check_by(self, pairs, in_all=True)
 
         def apply(splits: list[_Split]) -> list[Any]:
-            with tf.control_dependencies(_in_graph(checks)):
+            with tf.control_dependencies(checks):
                 applied = self._apply_to_tables(splits[0].tables)
-            return _in_graph(checks) + applied
+            return checks + applied
 
         return replicas.merge(apply, split), [g for g, _ in split.dense]
 
@@ -442,7 +432,7 @@ class TableOptimizer(_bases.Optimizer):
             updated = tf.cond(
                 tf.equal(calls % steps, 0), update, lambda: tf.constant(False)
             )
-        return _in_graph([updated])
+        return [updated]
 
     def _update_tables(
         self,

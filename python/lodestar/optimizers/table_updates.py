@@ -35,7 +35,8 @@ class TableUpdate(NamedTuple):
 
     Attributes:
         table: The table, or one of its parts.
-        gradient: Rows `[N, dim]` by id; rows of equal ids are summed.
+        gradient: Rows `[N, dim]` by int64 id, in float32; rows of
+            equal ids are summed.
         update: The update rule.
         next_step: The table's step afterwards; -1 advances it.
         create_missing: Whether to create rows of missing ids instead of dropping
@@ -83,7 +84,7 @@ def apply_updates(
         # An op checks its own sums before it writes; errors of other ops and of
         # later updates must be found before that.
         checks = [_check(u) for u in of_parts]
-    with tf.control_dependencies(_operations(checks)):
+    with tf.control_dependencies(checks):
         return _on_each_device(groups, nonfinite)
 
 
@@ -153,29 +154,21 @@ def _staging(
 
 
 def _of_parts(u: TableUpdate) -> list[TableUpdate]:
-    """Returns the updates of a table's parts, which all get its next step.
-
-    Their gradients have the dtypes of the ops.
-    """
+    """Returns the updates of a table's parts, which all get its next step."""
     parts: Sequence[TablePart] = u.table._parts
     if len(parts) == 1:
-        with parts[0].on_device():
-            gradient = _cast(u.gradient)
-        return [u._replace(table=parts[0], gradient=gradient)]
+        return [u._replace(table=parts[0])]
     gpu = first_gpu(parts)
     if gpu is None:
-        merged = merge_duplicates(_cast(u.gradient))
-        pieces = [(merged, "CPU")]
+        pieces = [(merge_duplicates(u.gradient), "CPU")]
     else:
         # Each lookup has summed its rows by id. Parts sum over several lookups.
         pieces = [(x, _gpu_of(x.values) or gpu) for x in _pieces(u.gradient)]
     divided = []
     for piece, device in pieces:
         with tf.device(device):
-            piece = _cast(piece)
-        divided.append(
-            partition_rows(piece.indices, piece.values, len(parts), device)
-        )
+            rows = tf.cast(piece.values, tf.float32)
+        divided.append(partition_rows(piece.indices, rows, len(parts), device))
     of_parts = []
     for part, shares in zip(parts, zip(*divided), strict=True):
         ids, rows = shares[0]
@@ -185,13 +178,6 @@ def _of_parts(u: TableUpdate) -> list[TableUpdate]:
         gradient = tf.IndexedSlices(rows, ids)
         of_parts.append(u._replace(table=part, gradient=gradient))
     return of_parts
-
-
-def _cast(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    return tf.IndexedSlices(
-        tf.cast(gradient.values, tf.float32),
-        tf.cast(gradient.indices, tf.int64),
-    )
 
 
 def _gpu_of(tensor: tf.Tensor) -> str | None:
@@ -283,27 +269,23 @@ def _apply_as_one_step(group: _Group, nonfinite: str) -> list[tf.Operation]:
     unfused = [u for u in group.updates if not isinstance(u.update, RowUpdate)]
     step = gen_ops.lodestar_begin_step([*handles, *emptied])
     try:
-        with tf.control_dependencies(_operations([step])):
+        with tf.control_dependencies([step]):
             applied = _apply_fused(fused, nonfinite, inside_step=True)
         # After the op that may find a table full and then changes nothing.
-        with tf.control_dependencies(applied or _operations([step])):
-            applied += _operations(
-                [_apply(u, nonfinite, inside_step=True) for u in unfused]
-            )
+        with tf.control_dependencies(applied or [step]):
+            applied += [_apply(u, nonfinite, inside_step=True) for u in unfused]
         # Last, so that waiting gradients are not lost if an update fails.
         with tf.control_dependencies(applied):
-            applied += _operations(
-                [gen_ops.lodestar_embedding_remove_all(x) for x in emptied]
-            )
+            applied += [
+                gen_ops.lodestar_embedding_remove_all(x) for x in emptied
+            ]
     except BaseException:
         if tf.executing_eagerly():
             gen_ops.lodestar_end_step(step, [], [])
         raise
     next_steps = [tf.cast(u.next_step, tf.int64) for u in group.updates]
     with tf.control_dependencies(applied):
-        return _operations(
-            [gen_ops.lodestar_end_step(step, handles, next_steps)]
-        )
+        return [gen_ops.lodestar_end_step(step, handles, next_steps)]
 
 
 def _check(u: TableUpdate) -> Any:
@@ -323,24 +305,22 @@ def _apply_fused(
     if not updates:
         return []
     if len(updates) == 1:
-        return _operations([_apply(updates[0], nonfinite, inside_step)])
+        return [_apply(updates[0], nonfinite, inside_step)]
     rules = [u.update for u in updates if isinstance(u.update, RowUpdate)]
-    return _operations(
-        [
-            gen_ops.lodestar_embedding_apply_all(
-                [u.table.resource_handle for u in updates],
-                [u.gradient.indices for u in updates],
-                [u.gradient.values for u in updates],
-                [rule.hyperparameters for rule in rules],
-                [_next_step(u, inside_step) for u in updates],
-                optimizers=[rule.optimizer for rule in rules],
-                slot_inits=[init for rule in rules for init in rule.slot_inits],
-                create_missing=[u.create_missing for u in updates],
-                nonfinite=nonfinite,
-                inside_step=inside_step,
-            )
-        ]
-    )
+    return [
+        gen_ops.lodestar_embedding_apply_all(
+            [u.table.resource_handle for u in updates],
+            [u.gradient.indices for u in updates],
+            [u.gradient.values for u in updates],
+            [rule.hyperparameters for rule in rules],
+            [_next_step(u, inside_step) for u in updates],
+            optimizers=[rule.optimizer for rule in rules],
+            slot_inits=[init for rule in rules for init in rule.slot_inits],
+            create_missing=[u.create_missing for u in updates],
+            nonfinite=nonfinite,
+            inside_step=inside_step,
+        )
+    ]
 
 
 def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
@@ -371,10 +351,6 @@ def _apply(u: TableUpdate, nonfinite: str, inside_step: bool = False) -> Any:
 def _next_step(u: TableUpdate, inside_step: bool) -> Any:
     # Inside a step, its end sets the steps of all tables.
     return tf.cast(_SAME_STEP if inside_step else u.next_step, tf.int64)
-
-
-def _operations(results: list[Any]) -> list[tf.Operation]:
-    return [] if tf.executing_eagerly() else results
 
 
 class GradientSum(tf.Module):

@@ -49,13 +49,13 @@ def embedding_model(**options):
     )
     out = keras.layers.Dense(1, name="dense")(layer(ids))
     model = keras.Model(ids, out)
-    model.compile(lodestar.optimizers.Adam(), "mse")
+    model.compile(lodestar.optimizers.Adam(), "mse", run_eagerly=True)
     return model
 
 
 def dense_model():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
+    model.compile("adam", "mse", run_eagerly=True)
     return model
 
 
@@ -198,7 +198,7 @@ def test_id_tables_are_restored():
             self.model.keys.insert([str(epoch)], [epoch])
 
     model = Model()
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=True)
     stop = lodestar.callbacks.EarlyStopping(
         "score", mode="min", patience=2, restore_best_weights=True
     )
@@ -212,7 +212,7 @@ def test_pending_gradients_are_the_optimizers_own():
     layer = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="rows")
     model = keras.Model(ids, layer(ids))
     inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)
-    model.compile(lodestar.optimizers.wrap(inner), "mse")
+    model.compile(lodestar.optimizers.wrap(inner), "mse", run_eagerly=True)
     stop = lodestar.callbacks.EarlyStopping(
         "score", mode="min", patience=2, restore_best_weights=True
     )
@@ -301,7 +301,7 @@ class Collection(keras.Model):
 
 
 def compiled(model):
-    model.compile(lodestar.optimizers.Adam(), "mse")
+    model.compile(lodestar.optimizers.Adam(), "mse", run_eagerly=True)
     return model
 
 
@@ -378,7 +378,7 @@ def test_callbacks_that_lose_rows_fail_in_fit_of_keras(kind, name, tmp_path):
 
 def test_a_plain_model_may_use_any_callback(tmp_path):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("adam", "mse")
+    model.compile("adam", "mse", run_eagerly=True)
     data = tf.data.Dataset.from_tensor_slices((np.ones((4, 2)), np.ones(4)))
     stop = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     lodestar.train.fit(model, data.batch(2), callbacks=[stop], verbose=0)

@@ -23,7 +23,7 @@ def model(**options):
     ]
     rows = keras.layers.Concatenate()([layer(ids) for layer in layers])
     m = keras.Model(ids, keras.layers.Dense(1)(rows))
-    m.compile(lodestar.optimizers.SGD(), "mse")
+    m.compile(lodestar.optimizers.SGD(), "mse", run_eagerly=True)
     return m
 
 

@@ -8,8 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 
-def model():
-    """Returns a model with a table, dense weights and a random seed."""
+def model(eager=True):
+    """Returns a model with a table, dense weights and a random seed.
+
+    It runs eagerly by default, because tracing takes longer than its few steps.
+    """
     keras.utils.set_random_seed(3)
     ids = keras.Input((2,), dtype="int64", name="ids")
     rows = lodestar.layers.DynamicEmbedding(4, combiner="sum", name="user")(ids)
@@ -18,6 +21,7 @@ def model():
     m.compile(
         lodestar.optimizers.Adam(0.05),
         "mse",
+        run_eagerly=eager,
     )
     return m
 

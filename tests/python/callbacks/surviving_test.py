@@ -202,6 +202,7 @@ def model(metrics=()):
         lodestar.optimizers.SGD(),
         "mse",
         metrics=list(metrics),
+        run_eagerly=True,
     )
     return m
 
@@ -326,7 +327,7 @@ def test_a_model_that_creates_metrics_in_its_first_step(tmp_path):
         ids = keras.Input((2,), dtype="int64")
         rows = lodestar.layers.DynamicEmbedding(1, combiner="sum", name="user")
         m = Model(ids, rows(ids))
-        m.compile(lodestar.optimizers.SGD(), "mse")
+        m.compile(lodestar.optimizers.SGD(), "mse", run_eagerly=True)
         return m
 
     class Stop(keras.callbacks.Callback):

@@ -122,6 +122,13 @@ def test_padding_id():
     assert t.export().ids.numpy().tolist() == [4]
     t.lookup([-1], training=True, padding_id=0)
     assert not t.lookup([-1], padding_id=-1).numpy().any()
+    ids = np.zeros(1000, np.int64)
+    for training in (False, True) * 5:
+        rows = t.lookup(np.full(1000, 4), training=training)
+        assert rows.numpy().any()
+        del rows  # leaves memory that is not zero
+        rows = t.lookup(ids, training=training, padding_id=0)
+        assert not rows.numpy().any()
 
 
 def test_insert_or_assign_remove_clear():

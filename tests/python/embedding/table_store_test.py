@@ -25,7 +25,7 @@ def test_round_trip(count, chunk_bytes, monkeypatch):
     store = {}
     table_store.save_table(a, store, "p_")
     assert all(k.startswith("p_") for k in store)
-    largest = max(np.asarray(v).nbytes for v in store.values())
+    largest = max(v.nbytes for k, v in store.items() if k != "p_header")
     assert largest <= max(chunk_bytes, 256)
     b = lodestar.EmbeddingVariable(2, name="another")
     b.lookup([10**9], training=True)
@@ -68,7 +68,7 @@ def test_a_store_has_all_tables_or_none():
     "name, value",
     [
         ("ids_0", None),
-        ("slot_inits", np.array([b"x"])),
+        ("slot_inits_0", None),
         ("header", np.frombuffer(b'{"dim": 2, "dtype": "float32"}', np.uint8)),
     ],
 )

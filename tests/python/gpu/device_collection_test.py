@@ -8,14 +8,8 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from gpu_tables import (  # noqa: E402
-    DEVICES,
-    GPUS,
-    assert_same,
-    bags,
-    content,
-    table,
-)
+from gpu_tables import DEVICES, GPUS, bags  # noqa: E402
+from table_cases import assert_same, content, table  # noqa: E402
 
 import lodestar  # noqa: E402
 from lodestar.layers import EmbeddingCollection  # noqa: E402
@@ -263,15 +257,20 @@ def small_model(devices):
     return model, embed
 
 
-@pytest.mark.parametrize("plan", [GPUS[:1], GPUS], ids=["one", "two"])
-def test_data_parallel_replicas_over_partitioned_tables(rng, plan):
+def examples(rng):
+    """Returns 64 examples of `small_model` in batches."""
     ids = {
         "user": rng.integers(0, 50, (64, 1)),
         "words": rng.integers(0, 30, (64, 5)),
         "most": rng.integers(0, 30, (64, 5)),
     }
     label = rng.integers(0, 2, (64, 1)).astype("float32")
-    data = tf.data.Dataset.from_tensor_slices((ids, label)).batch(16)
+    return tf.data.Dataset.from_tensor_slices((ids, label)).batch(16)
+
+
+@pytest.mark.parametrize("plan", [GPUS[:1], GPUS], ids=["one", "two"])
+def test_data_parallel_replicas_over_partitioned_tables(rng, plan):
+    data = examples(rng)
     with tf.device("/CPU:0"):
         model, embed = small_model(None)
         wanted = model.fit(data, epochs=3, verbose=0).history["loss"]
@@ -287,50 +286,21 @@ def test_data_parallel_replicas_over_partitioned_tables(rng, plan):
 
 
 def test_a_model_fits_and_loads_on_the_cpu(rng, tmp_path):
-    ids = {
-        "user": tf.constant(rng.integers(0, 50, (64, 1))),
-        "words": bags(rng, 64),
-    }
-    label = tf.constant(rng.integers(0, 2, (64, 1)), tf.float32)
-    data = tf.data.Dataset.from_tensor_slices((ids, label)).batch(16)
-
-    def model(devices):
-        keras.utils.set_random_seed(1)
-        inputs = {
-            "user": keras.Input((1,), dtype="int64"),
-            "words": keras.Input((None,), dtype="int64", ragged=True),
-        }
-        with tf.device("/CPU:0"):
-            embed = EmbeddingCollection(
-                {
-                    "user": lodestar.Feature(output_dim=4, combiner="sum"),
-                    "words": lodestar.Feature(output_dim=4, combiner="mean"),
-                },
-                devices=devices,
-                name="embed",
-            )
-            rows = embed(inputs)
-            hidden = keras.layers.Concatenate()([*rows.values()])
-            made = keras.Model(inputs, keras.layers.Dense(1)(hidden))
-            made.compile(
-                lodestar.optimizers.Adam(0.05),
-                keras.losses.BinaryCrossentropy(from_logits=True),
-            )
-        return made
-
+    data = examples(rng)
     losses = []
-    for where in (None, GPUS[:1], GPUS):
-        made = model(where)
-        losses.append(made.fit(data, epochs=3, verbose=0).history["loss"])
+    with tf.device("/CPU:0"):
+        for where in (None, GPUS[:1], GPUS):
+            made, _ = small_model(where)
+            losses.append(made.fit(data, epochs=3, verbose=0).history["loss"])
+        other, _ = small_model(None)
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
     np.testing.assert_allclose(losses[0], losses[2], rtol=1e-4)
     assert losses[0][-1] < losses[0][0]
     made.save_weights(tmp_path / "model.weights.h5")
-    other = model(None)
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_allclose(
-        made.predict(ids, verbose=0),
-        other.predict(ids, verbose=0),
+        made.predict(data, verbose=0),
+        other.predict(data, verbose=0),
         rtol=1e-5,
         atol=1e-5,
     )

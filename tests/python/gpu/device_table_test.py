@@ -10,92 +10,38 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from gpu_tables import (  # noqa: E402
-    DEVICES,
+from gpu_tables import DEVICES, GPUS  # noqa: E402
+from own_optimizers import unfused  # noqa: E402
+from table_cases import (  # noqa: E402, F401
+    admission,
     assert_same,
+    assert_same_pending,
     pair,
     some_ids,
     table,
+    test_a_function_of_unknown_dimensions,
+    test_admission,
+    test_admission_in_bags,
+    test_checkpoints_have_waiting_ids,
+    test_evicted_rows_are_returned,
+    test_lookups_are_those_of_the_cpu,
+    test_rows_go_in_and_out,
+    test_training,
+    trainers,
 )
 
 import lodestar  # noqa: E402
 
 
-@DEVICES
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
-@pytest.mark.parametrize("initializer", ["uniform", "normal", "zeros"])
-def test_lookups_are_those_of_the_cpu(devices, rng, dtype, initializer):
-    cpu, gpu = pair(
-        devices, dtype=dtype, embeddings_initializer=initializer, dim=5
-    )
-    for step in range(3):
-        ids = some_ids(rng, (4, 6))
-        for t in (cpu, gpu):
-            t.set_step(step)
-        np.testing.assert_array_equal(
-            cpu.lookup(ids, training=True), gpu.lookup(ids, training=True)
-        )
-        asked = some_ids(rng, (30,))
-        np.testing.assert_array_equal(
-            cpu.lookup(asked, training=False),
-            gpu.lookup(asked, training=False),
-        )
-        for a, b in zip(cpu.find(asked), gpu.find(asked), strict=True):
-            np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(
-            cpu.frequency(asked), gpu.frequency(asked)
-        )
-    assert_same(cpu, gpu)
-    assert cpu.size() == gpu.size()
-
-
-OPTIMIZERS = [
-    keras.optimizers.SGD(0.1),
-    keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
-    keras.optimizers.Adagrad(0.1),
-    lodestar.optimizers.RowWiseAdagrad(0.1, weight_decay=0.01),
-    keras.optimizers.Adam(0.1),
-    keras.optimizers.Adam(0.1, amsgrad=True),
-    keras.optimizers.AdamW(0.1),
-    keras.optimizers.RMSprop(0.1, centered=True, momentum=0.5),
-    keras.optimizers.Adadelta(1.0),
-    keras.optimizers.Adamax(0.1),
-    keras.optimizers.Nadam(0.1),
-    keras.optimizers.Lion(0.1),
-    keras.optimizers.Ftrl(0.1),
-]
-
-
-@DEVICES
-@pytest.mark.parametrize(
-    "optimizer",
-    OPTIMIZERS,
-    ids=[f"{i}{o.name}" for i, o in enumerate(OPTIMIZERS)],
-)
-def test_training(devices, rng, optimizer):
-    cpu, gpu = pair(devices)
-    batches = [some_ids(rng, (20,)) for _ in range(4)]
-    for t in (cpu, gpu):
-        with tf.device("/CPU:0"):
-            wrapped = lodestar.optimizers.wrap(
-                optimizer.from_config(optimizer.get_config())
-            )
-        for ids in batches:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(t.lookup(ids, training=True) ** 2)
-            hook = t
-            wrapped.apply_gradients([(tape.gradient(loss, hook), hook)])
-    assert_same(cpu, gpu)
+@pytest.fixture(params=[GPUS[:1], GPUS], ids=["one", "two"])
+def devices(request):
+    return request.param
 
 
 @DEVICES
 @pytest.mark.parametrize("name", ["Adam", "RowWiseAdagrad", "Unfused"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_stochastic_rounding(devices, rng, dtype, name):
-    class Unfused(keras.optimizers.SGD):
-        def update_step(self, *args):
-            super().update_step(*args)
-
     kwargs = (
         {}
         if len(devices) > 1
@@ -109,7 +55,9 @@ def test_stochastic_rounding(devices, rng, dtype, name):
     values = rng.normal(size=(20, 4)).astype(np.float32)
     for t in (cpu, gpu):
         with tf.device("/CPU:0"):
-            made = getattr(lodestar.optimizers, name, Unfused)(0.01)
+            made = getattr(
+                lodestar.optimizers, name, unfused(keras.optimizers.SGD)
+            )(0.01)
             optimizer = lodestar.optimizers.wrap(made)
         for ids in batches:
             t.lookup(ids, training=True)
@@ -117,31 +65,6 @@ def test_stochastic_rounding(devices, rng, dtype, name):
                 tf.constant(values), tf.constant(ids), tf.constant([-1, 4])
             )
             optimizer.apply_gradients([(gradient, t)])
-    assert_same(cpu, gpu)
-
-
-@DEVICES
-def test_rows_go_in_and_out(devices, rng):
-    cpu, gpu = pair(devices)
-    ids = some_ids(rng, (50,))
-    rows = rng.normal(size=(50, 4)).astype(np.float32)
-    for t in (cpu, gpu):
-        t.insert_or_assign(ids, rows)
-    assert_same(cpu, gpu)
-    gone = some_ids(rng, (30,))
-    assert cpu.remove(gone) == gpu.remove(gone)
-    assert_same(cpu, gpu)
-    for a, b in zip(cpu.inspect(ids), gpu.inspect(ids), strict=True):
-        if isinstance(a, np.ndarray) and a.dtype != np.int64:
-            np.testing.assert_array_equal(a, b)
-    gpu.clear()
-    assert gpu.size() == 0
-    gpu.load_rows(cpu.export())
-    assert_same(cpu, gpu)
-    other = table(seed=(1, 9))
-    other.lookup(some_ids(rng, (30,)), training=True)
-    for t in (cpu, gpu):
-        t.load_rows(other.export(), mode="merge")
     assert_same(cpu, gpu)
 
 
@@ -173,27 +96,6 @@ def test_eviction(rng, eviction):
         assert a[name] == b[name], name
 
 
-@DEVICES
-def test_evicted_rows_are_returned(rng, devices):
-    kept = []
-    cpu, gpu = pair(devices, on_evict=lambda *evicted: kept.append(evicted))
-    for step in range(3):
-        ids = rng.integers(0, 60, (25,))
-        for t in (cpu, gpu):
-            t.set_step(step)
-            t.lookup(ids, training=True)
-    for policy in (lodestar.MinFrequency(2), lodestar.MaxRows(3)):
-        for a, b in zip(
-            cpu.evict(policy, return_rows=True),
-            gpu.evict(policy, return_rows=True),
-        ):
-            np.testing.assert_array_equal(a, b)
-        for a, b in zip(*kept):
-            np.testing.assert_array_equal(a, b)
-        kept.clear()
-    assert_same(cpu, gpu)
-
-
 def test_a_full_table_raises(rng):
     cpu, gpu = pair(
         ["/GPU:0"], eviction=lodestar.MaxRows(20, when_full="raise")
@@ -212,104 +114,6 @@ def test_a_full_table_raises(rng):
             ):
                 call()
     assert_same(cpu, gpu)
-
-
-ADMISSIONS = {
-    "step": lodestar.MinCount(3),
-    "occurrence": lodestar.MinCount(4, unit="occurrence"),
-    "bloom": lodestar.CountingBloom(2, 0.01, 1000),
-}
-
-
-@pytest.fixture(params=ADMISSIONS)
-def admission(request):
-    """Returns an admission policy."""
-    return ADMISSIONS[request.param]
-
-
-def trainers(*tables):
-    """Returns functions that train each table with a batch of ids."""
-
-    def trainer(table):
-        with tf.device("/CPU:0"):
-            optimizer = lodestar.optimizers.Adagrad(0.1)
-
-        def train(ids):
-            with tf.GradientTape() as tape:
-                rows = table.lookup(ids, training=True)
-                loss = tf.reduce_sum(rows**2)
-            optimizer.apply([tape.gradient(loss, table)], [table])
-            return rows
-
-        return train
-
-    return [trainer(table) for table in tables]
-
-
-def assert_same_pending(a, b, ids):
-    """Checks that both tables have the same waiting ids and counters."""
-    assert_same(a, b)
-    a_ids, b_ids = a.inspect(ids), b.inspect(ids)
-    assert a_ids.states == b_ids.states
-    np.testing.assert_array_equal(a_ids.frequencies, b_ids.frequencies)
-    np.testing.assert_array_equal(a_ids.last_seen, b_ids.last_seen)
-    a, b = a.stats(), b.stats()
-    for name in ("rows", "pending", "admitted", "misses", "gradients_dropped"):
-        assert a[name] == b[name], name
-
-
-@DEVICES
-def test_admission(devices, rng, admission):
-    cpu, gpu = pair(devices, admission=admission, eviction=lodestar.MaxAge(2))
-    train_cpu, train_gpu = trainers(cpu, gpu)
-    ids = some_ids(rng, (40,))
-    for step in range(6):
-        batch = ids[: 30 if step < 4 else 5].reshape([-1, 5])
-        for t in (cpu, gpu):
-            t.set_step(step)
-            t.lookup(batch[:2], training=True)  # two lookups in a step
-        np.testing.assert_array_equal(train_cpu(batch), train_gpu(batch))
-        assert_same_pending(cpu, gpu, np.unique(ids))
-        assert cpu.evict() == gpu.evict()
-        assert_same_pending(cpu, gpu, np.unique(ids))
-    assert 0 < gpu.stats()["rows"] < len(np.unique(ids))
-    cpu.load_rows(gpu.export())
-    for t in (cpu, gpu):
-        t.clear()
-    assert_same_pending(cpu, gpu, np.unique(ids))
-
-
-@DEVICES
-def test_admission_in_bags(devices, rng, admission):
-    cpu, gpu = pair(devices, admission=admission)
-    for step in range(4):
-        ids = tf.RaggedTensor.from_row_lengths(
-            rng.integers(0, 30, (20,)), [4, 0, 9, 7]
-        )
-        for t in (cpu, gpu):
-            t.set_step(step)
-            t.lookup(ids, combiner="sum", training=True)
-        assert_same_pending(cpu, gpu, np.arange(30))
-
-
-@DEVICES
-@pytest.mark.parametrize("to_gpu", [True, False])
-def test_checkpoints_have_waiting_ids(
-    devices, rng, tmp_path, admission, to_gpu
-):
-    cpu, gpu = pair(devices, admission=admission)
-    source, target = (cpu, gpu) if to_gpu else (gpu, cpu)
-    ids = some_ids(rng, (40,))
-    source.lookup(ids, training=True)
-    path = tf.train.Checkpoint(table=source).save(str(tmp_path / "saved"))
-    tf.train.Checkpoint(table=target).restore(path).assert_consumed()
-    for step in range(4):
-        assert_same(source, target)
-        for t in (cpu, gpu):
-            t.set_step(step)
-            t.lookup(ids[10 * step :], training=True)
-    assert source.stats()["rows"] > 0
-    assert_same(source, target)
 
 
 @pytest.mark.parametrize("shared", [1, 3])
@@ -358,22 +162,6 @@ def test_checkpoints_go_both_ways(devices, rng, tmp_path, to_gpu, asynchronous):
     checkpoint.sync()
     tf.train.Checkpoint(table=target).restore(path).assert_consumed()
     assert_same(source, target)
-
-
-@DEVICES
-def test_a_function_of_unknown_dimensions(devices, rng):
-    cpu, gpu = pair(devices)
-
-    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64)])
-    def on_gpu(ids):
-        return gpu.lookup(ids, training=True)
-
-    for shape in [(0,), (3,), (2, 0), (2, 3, 2)]:
-        ids = some_ids(rng, shape).astype(np.int64)
-        np.testing.assert_array_equal(
-            on_gpu(ids), cpu.lookup(ids, training=True)
-        )
-    assert_same(cpu, gpu)
 
 
 def test_skipped_gradients_make_no_rows():

@@ -7,16 +7,8 @@ emulated.load()
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 import tensorflow as tf  # noqa: E402
-from gpu_tables import (  # noqa: E402
-    DEVICES,
-    GPUS,
-    GRAPH,
-    assert_same,
-    bags,
-    content,
-    pair,
-    table,
-)
+from gpu_tables import DEVICES, GPUS, GRAPH, bags  # noqa: E402
+from table_cases import assert_same, content, pair, table  # noqa: E402
 
 import lodestar  # noqa: E402
 from lodestar.optimizers import table_updates  # noqa: E402

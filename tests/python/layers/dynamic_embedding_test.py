@@ -69,49 +69,6 @@ def test_ragged_functional_model(combiner, eager):
     assert model.predict(ragged(), verbose=0).shape == (4, 1)
 
 
-def test_nested_ragged_functional_model():
-    ids = keras.Input((None, None), dtype="int64", ragged=True)
-    layer = Layer(4, combiner="sum")
-    rows = layer(ids)
-    assert rows.ragged and rows.shape == (None, None, 4)
-    got = keras.Model(ids, rows)(
-        tf.ragged.constant([[[1, 2], []], []], tf.int64), training=True
-    )
-    assert isinstance(got, tf.RaggedTensor)
-    assert got.row_lengths().numpy().tolist() == [2, 0]
-
-
-def test_sparse_functional_model_equals_ragged():
-    table = lodestar.EmbeddingVariable(4, name="shared")
-    table.lookup([1, 2, 3, 7], training=True)
-    got = []
-    for options, x in (
-        ({"ragged": True}, ragged()),
-        ({"sparse": True}, ragged().to_sparse()),
-    ):
-        ids = keras.Input((None,), dtype="int64", **options)
-        model = keras.Model(ids, Layer(table=table, combiner="mean")(ids))
-        got.append(model(x).numpy())
-    np.testing.assert_array_equal(*got)
-
-
-@pytest.mark.parametrize("kind", ["dense", "ragged", "sparse"])
-def test_string_ids(kind):
-    words = tf.ragged.constant([["a", "b"], ["a", "zz"]])
-    x = {
-        "dense": words.to_tensor(),
-        "ragged": words,
-        "sparse": words.to_sparse(),
-    }[kind]
-    options = {} if kind == "dense" else {kind: True}
-    ids = keras.Input((None,), dtype="string", **options)
-    layer = Layer(4, combiner="sum")
-    model = keras.Model(ids, layer(ids))
-    model(x, training=True)
-    want = id_hash.fingerprint(tf.constant(["a", "b", "zz"])).numpy()
-    assert ids_of(layer) == sorted(want.tolist())
-
-
 def test_float_ids_are_refused():
     with pytest.raises(ValueError, match="`ids` has dtype float32"):
         Layer(4)(keras.Input((3,)) * 2)
@@ -141,21 +98,6 @@ def test_keras_cuts_floats_for_an_integer_input():
     floats = np.array([[3.9], [16_777_217.0]], np.float32)
     for cut in (model(floats), model.predict(floats, verbose=0)):
         assert np.ravel(cut).tolist() == [3, 16_777_216]
-
-
-def test_sequential_with_input():
-    model = keras.Sequential(
-        [
-            keras.Input((2,), dtype="int64"),
-            Layer(4),
-            keras.layers.Flatten(),
-            keras.layers.Dense(1),
-        ]
-    )
-    model.compile(wrap(), "mse")
-    big = np.array([[2**53 + 3, -(2**63)]])
-    model.fit(big, np.ones((1, 1)), verbose=0)
-    assert ids_of(model.layers[0]) == [-(2**63), 2**53 + 3]
 
 
 class NoTrainingArgument(keras.Model):
@@ -217,23 +159,6 @@ def test_a_layer_that_does_not_grow_still_trains():
     model.fit(np.array([[1, 2]]), np.zeros((1, 4)), verbose=0)
     assert ids_of(layer) == [1]
     assert (layer.table.lookup([1]).numpy() != 1).all()
-
-
-def test_layer_called_twice():
-    a, b = (keras.Input((2,), dtype="int64") for _ in range(2))
-    layer = Layer(3, combiner="sum", embeddings_initializer="ones")
-    model = keras.Model([a, b], keras.layers.Add()([layer(a), layer(b)]))
-    assert len(model.trainable_variables) == 1
-    model.compile(wrap(keras.optimizers.SGD(0.5)), "mse")
-    x = [np.array([[1, 2]]), np.array([[2, 3]])]
-    model.fit(x, np.zeros((1, 3)), verbose=0)
-    # d loss / d output = 2 * 4 / 3; id 2 occurs twice.
-    step = 0.5 * 8 / 3
-    np.testing.assert_allclose(
-        layer.table.lookup([1, 2, 3])[:, 0],
-        [1 - step, 1 - 2 * step, 1 - step],
-        1e-6,
-    )
 
 
 def test_weights_argument():
@@ -408,14 +333,6 @@ def test_no_xla():
         ),
         ({"output_dim": 2, "combiner": "avg"}, "`combiner`='avg'"),
         ({"output_dim": 2, "default_id": 3}, "needs a `combiner`"),
-        (
-            {"output_dim": 2, "embeddings_regularizer": "l2"},
-            r"lodestar.optimizers.Adam\(1e-3, weight_decay=1e-5\)",
-        ),
-        (
-            {"output_dim": 2, "embeddings_constraint": "unit_norm"},
-            r"keras.layers.UnitNormalization\(\)\(rows\)",
-        ),
     ],
 )
 def test_bad_arguments(options, message):
@@ -478,11 +395,6 @@ def test_a_batch_is_not_a_bag(graph):
         spec(tf.constant([1, 2, 3], tf.int64))
     assert ids_of(layer) == []
     assert call(tf.constant([[1], [2]], tf.int64)).shape == (2, 2)
-
-
-def test_sparse_without_combiner_is_refused():
-    with pytest.raises(ValueError, match="Sparse `ids` need"):
-        Layer(2)(ragged().to_sparse())
 
 
 def test_compute_output_shape():

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 import lodestar
-from lodestar._library import gen_ops
 from lodestar.optimizers.gradients import merge_duplicates
 
 Feature = lodestar.Feature
@@ -161,14 +160,6 @@ def assert_all_same(gradients, want):
         assert_same(by_id(got), wanted)
 
 
-def test_eager_tape_around_a_function(simple):
-    _, hooks, loss, want = simple
-    inner = tf.function(loss)
-    with tf.GradientTape() as tape:
-        value = inner()
-    assert_all_same(tape.gradient(value, hooks), want)
-
-
 @pytest.mark.parametrize("tape_inside", [False, True])
 def test_nested_functions(simple, tape_inside):
     _, hooks, loss, want = simple
@@ -195,14 +186,6 @@ def test_cond(simple, taken):
 
     got = gradients(tf.constant(taken))
     assert_all_same(got, want if taken else [{}, {}])
-
-
-def test_persistent_tape(simple):
-    _, hooks, loss, want = simple
-    with tf.GradientTape(persistent=True) as tape:
-        value = loss()
-    for _ in range(2):
-        assert_all_same(tape.gradient(value, hooks), want)
 
 
 def test_loaded_saved_model_is_differentiable(tmp_path, simple):
@@ -246,104 +229,3 @@ def test_weights_gradient_is_not_computed_unless_wanted():
     }
     assert "Lodestar>EmbeddingCollectionGradient" in ops
     assert "Lodestar>EmbeddingFindForGradient" not in ops
-
-
-ATTRS = {
-    "names": ["f"],
-    "tables": [0],
-    "combiners": ["sum"],
-    "ragged": [True],
-    "weighted": [False],
-    "salted": [False],
-    "salts": [0],
-    "use_padding": [False],
-    "padding_ids": [0],
-    "use_default": [False],
-    "default_ids": [0],
-    "max_lengths": [0],
-}
-
-
-def test_one_table_twice_is_refused():
-    t = table()
-    lists = {
-        name: value * 2 for name, value in ATTRS.items() if name != "tables"
-    }
-    ids, splits = tf.constant([4], tf.int64), tf.constant([0, 1], tf.int64)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=r"`handles\[\d\]` and .* the same table",
-    ):
-        gen_ops.lodestar_embedding_collection_lookup(
-            handles=[t.resource_handle] * 2,
-            hooks=[tf.zeros([0, 3])] * 2,
-            missing_rows=[tf.zeros([0])] * 2,
-            ids=[ids] * 2,
-            row_splits=[splits] * 2,
-            weights=[],
-            counters=[],
-            tables=[0, 1],
-            M=0,
-            missing=["zeros"] * 2,
-            feature_dtypes=[tf.float32] * 2,
-            **lists,
-        )
-    assert int(t.size()) == 0
-
-
-def gradient_op(**changes):
-    arguments = {
-        "gradients": [tf.ones([1, 2])],
-        "ids": [tf.constant([4, 5], tf.int64)],
-        "row_splits": [tf.constant([0, 2], tf.int64)],
-        "weights": [],
-        "unique_ids": [tf.constant([4, 5], tf.int64)],
-        "positions": [tf.constant([0, 1], tf.int64)],
-        "winners": [],
-        "dims": [2],
-        "table_dtypes": [tf.float32],
-        "deduplicated": True,
-        **ATTRS,
-        **changes,
-    }
-    return gen_ops.lodestar_embedding_collection_gradient(**arguments)
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        (
-            {"gradients": [tf.ones([2, 2])]},
-            r"feature 'f': `gradients` must have shape \[1,2\], got \[2,2\]",
-        ),
-        (
-            {"positions": [tf.constant([0], tf.int64)]},
-            r"`positions\[0\]` has 1 elements, but the features have 2 ids",
-        ),
-        (
-            {"row_splits": [tf.constant([0, 3], tf.int64)]},
-            "feature 'f': `row_splits`",
-        ),
-        (
-            {"row_splits": [tf.constant([], tf.int64)]},
-            "feature 'f': `row_splits` must have B",
-        ),
-        (
-            {
-                "combiners": ["max"],
-                "winners": [tf.zeros([1, 1], tf.int64)],
-            },
-            r"feature 'f': `winners` must have shape \[1,2\], got \[1,1\]",
-        ),
-        ({"combiners": ["max"]}, "`combiners` lists 1 features, but M is 0"),
-        ({"tables": [1]}, r"feature 'f' must have a table in \[0, 1\), got 1"),
-        ({"weighted": [True]}, "`weighted` lists 1 features, but W is 0"),
-        ({"combiners": ["avg"]}, "unknown combiner 'avg'"),
-        ({"combiners": [""]}, "has row_splits or weights, but no combiner"),
-    ],
-)
-def test_errors_of_the_gradient_op(changes, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        gradient_op(**changes)
-    got = gradient_op()
-    np.testing.assert_array_equal(got.sums[0], np.ones((2, 2)))

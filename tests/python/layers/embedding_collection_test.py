@@ -480,13 +480,6 @@ def test_keras_file_keeps_features_and_tables(tmp_path):
     )
 
 
-def test_a_frozen_collection_adds_nothing():
-    two, _ = tables()
-    layer = Collection({"x": Feature(two, combiner="mean")}, trainable=False)
-    layer({"x": ragged([[1]])}, training=True)
-    assert int(two.size()) == 0 and layer.trainable_variables == []
-
-
 def test_errors():
     two, _ = tables()
     layer = Collection(

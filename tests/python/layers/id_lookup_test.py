@@ -1,7 +1,5 @@
 """Compares IdLookup with keras.layers.StringLookup and IntegerLookup."""
 
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -442,13 +440,3 @@ def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="must keep the 2 ids .*, got 3"):
         layer.set_vocabulary(["a", "b"])
     assert layer.get_vocabulary() == ["[UNK]", "a"]
-
-
-def test_its_signature():
-    assert list(inspect.signature(IdLookup).parameters)[:5] == [
-        "vocabulary",
-        "num_oov_indices",
-        "mask_token",
-        "oov_token",
-        "oov_ids",
-    ]

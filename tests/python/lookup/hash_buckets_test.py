@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import inspect
 import pickle
 import subprocess
 import sys
@@ -328,17 +327,6 @@ def test_its_name_and_repr():
         inside = index_table_from_tensor(["a"], 2)
         assert "key_dtype=string num_oov_buckets=2" in repr(inside)
     assert texts == [wanted, wanted]
-
-
-def test_its_signature():
-    assert list(inspect.signature(IdTableWithHashBuckets).parameters) == [
-        "table",
-        "num_oov_buckets",
-        "hasher",
-        "hasher_key",
-        "key_dtype",
-        "name",
-    ]
 
 
 def test_a_lookup_has_a_name():

@@ -112,14 +112,7 @@ LOOKUP, GRADIENT = "EmbeddingCollectionLookup", "EmbeddingCollectionGradient"
 UNIQUE, POOL = "EmbeddingCollectionUnique", "EmbeddingCollectionPool"
 COUNT = "EmbeddingCollectionCount"
 PARTITION = "EmbeddingCollectionPartitionBags"
-OPS = [
-    PARTITION,
-    "EmbeddingCollectionCount",
-    "EmbeddingCollectionLookup",
-    "EmbeddingCollectionGradient",
-    "EmbeddingCollectionPool",
-    "EmbeddingCollectionUnique",
-]
+OPS = [PARTITION, COUNT, LOOKUP, GRADIENT, POOL, UNIQUE]
 
 
 def prepared(name):
@@ -202,6 +195,52 @@ def test_random_arguments_are_taken_or_refused(name, rng):
     assert taken
     for t in tables:
         assert t.find([1, 2, 3])[1].numpy().all()
+
+
+def test_one_table_twice_is_refused():
+    (t, _), arguments = prepared(LOOKUP)
+    before = content(t)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`handles\[\d\]` and .* the same table",
+    ):
+        call(LOOKUP, **arguments | {"handles": [t.resource_handle] * 2})
+    assert content(t) == before
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        (
+            {"winners": [tf.zeros([1, 1], tf.int64)]},
+            r"feature 'max': `winners` must have shape \[2,4\], got \[1,1\]",
+        ),
+        (
+            {"combiners": ["mean", "max", "max", "sum"]},
+            "`combiners` lists 2 features, but M is 1",
+        ),
+        (
+            {"tables": [0, 1, 0, 2]},
+            r"feature 'sum' must have a table in \[0, 2\), got 2",
+        ),
+        (
+            {"weighted": [True, False, False, True]},
+            "`weighted` lists 2 features, but W is 1",
+        ),
+        (
+            {"combiners": ["avg", "max", "", "sum"]},
+            "unknown combiner 'avg'",
+        ),
+        (
+            {"combiners": ["", "max", "", "sum"]},
+            "has row_splits or weights, but no combiner",
+        ),
+    ],
+)
+def test_attributes_that_contradict_inputs_are_refused(changed, message):
+    _, arguments = prepared(GRADIENT)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        call(GRADIENT, **arguments | changed)
 
 
 def test_the_dim_of_a_table_without_features_is_checked():

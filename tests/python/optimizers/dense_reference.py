@@ -115,7 +115,8 @@ def train(model, optimizer, data, graph=True, clip=None):
             zip(gradients, model.trainable_variables, strict=True)
         )
 
-    if graph:
+    # The dense model is the reference, and needs no graph, which takes longer.
+    if graph and dynamic:
         step = tf.function(step)
     for places, labels in data:
         x = KEYS[places] if dynamic else places

@@ -92,19 +92,6 @@ def test_rows_wait_for_the_update():
     )
 
 
-def test_optimizer_of_a_layer_accumulates_with_the_wrapper():
-    layer = lodestar.layers.DynamicEmbedding(2, optimizer=SGD(2.0))
-    layer.table.lookup([1], training=True)
-    other = table()
-    optimizer = wrap(SGD(1.0, **STEPS))
-    before = [layer.table.lookup([1]).numpy(), other.lookup([1]).numpy()]
-    for _ in range(3):
-        np.testing.assert_array_equal(layer.table.lookup([1]), before[0])
-        optimizer.apply([slices([1]), slices([1])], [layer.table, other])
-    np.testing.assert_allclose(layer.table.lookup([1]), before[0] - 2.0, 1e-6)
-    np.testing.assert_allclose(other.lookup([1]), before[1] - 1.0, 1e-6)
-
-
 def test_gradient_of_a_removed_row_is_dropped():
     t = table()
     optimizer = wrap(SGD(1.0, **STEPS))
@@ -231,30 +218,3 @@ def test_a_snapshot_does_not_hold_up_the_update(tmp_path, monkeypatch):
     lodestar.snapshot.restore([rows, sums], path)
     np.testing.assert_array_equal(rows.export().rows, t.export().rows)
     np.testing.assert_array_equal(sums.export().ids, [3])
-
-
-@pytest.mark.parametrize("way", ["checkpoint", "own_variables"])
-def test_waiting_gradients_are_saved(way, tmp_path):
-    def make():
-        t = table()
-        optimizer = wrap(SGD(1.0, **STEPS))
-        optimizer.build([t])
-        return t, optimizer
-
-    one, first = make()
-    for ids in ([1], [1, 2]):
-        first.apply([slices(ids)], [one])
-    two, second = make()
-    if way == "checkpoint":
-        saved = tf.train.Checkpoint(table=one, optimizer=first)
-        path = saved.save(str(tmp_path / "c"))
-        restored = tf.train.Checkpoint(table=two, optimizer=second)
-        restored.restore(path).assert_consumed()
-    else:
-        store = {}
-        first.save_own_variables(store)
-        second.load_own_variables(store)
-    for t, optimizer in ((one, first), (two, second)):
-        optimizer.apply([slices([3])], [t])
-    np.testing.assert_array_equal(one.lookup([1, 2, 3]), two.lookup([1, 2, 3]))
-    assert int(second.iterations) == 1

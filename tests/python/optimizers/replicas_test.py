@@ -401,34 +401,6 @@ def test_fit_of_sparse_ids_and_numbers(two):
     np.testing.assert_allclose(*losses, 0, 1e-5)
 
 
-@pytest.mark.parametrize(
-    "options, error, message",
-    [
-        ({"sync_every": 2}, ValueError, "`sync_every` works only under Param"),
-        (
-            {"steps_per_round": 2},
-            ValueError,
-            "`steps_per_round` works only under",
-        ),
-        ({"validation_data": 3}, TypeError, "`validation_data` must be a tf."),
-        (
-            {"data": lambda context: None},
-            TypeError,
-            "The function `data` must return a tf.data.",
-        ),
-        (
-            {"steps_per_epoch": 0},
-            ValueError,
-            "`steps` must be an integer of at",
-        ),
-    ],
-)
-def test_unsupported_arguments_of_fit_of_replicas(options, error, message, two):
-    data = {"data": tf.data.Dataset.range(3), **options}
-    with pytest.raises(error, match=message):
-        lodestar.train.fit(small_model(two), **data)
-
-
 def test_fit_of_replicas_needs_finite_batches(two):
     data = tf.data.Dataset.range(1)
     with pytest.raises(ValueError, match="`data` has no batch"):

@@ -1,13 +1,11 @@
 """Tests of optimizers whose own update_step runs on the rows of a step."""
 
-import threading
-
 import dense_reference as reference
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from own_optimizers import Count, Own, OwnVariables
+from own_optimizers import Count, Own, OwnVariables, unfused
 
 import lodestar
 
@@ -86,13 +84,9 @@ def test_a_fused_update_equals_the_replayed_one(name, rng):
     cls, options = FUSED[name]
     options = {"learning_rate": 0.05, **options}
 
-    class Replayed(cls):
-        def update_step(self, *args):
-            super().update_step(*args)
-
     ids = np.arange(20)
     fused, replayed = table(ids), table(ids)
-    optimizers = wrap(cls(**options)), wrap(Replayed(**options))
+    optimizers = wrap(cls(**options)), wrap(unfused(cls)(**options))
 
     @tf.function(reduce_retracing=True)
     def step(gradient):
@@ -108,7 +102,7 @@ def test_a_fused_update_equals_the_replayed_one(name, rng):
             )
         )
     one, two = fused.export(), replayed.export()
-    assert two.optimizer == "replay:Replayed" != one.optimizer
+    assert two.optimizer == "replay:Unfused" != one.optimizer
     assert list(one.slot_inits.items()) == list(two.slot_inits.items())
     pairs = [(one.rows, two.rows)] + [
         (values, two.optimizer_slots[slot])
@@ -158,12 +152,8 @@ def test_is_traced_once_for_any_number_of_ids():
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_gradient_of_no_ids(graph):
-    class Unfused(K.RMSprop):
-        def update_step(self, *args):
-            super().update_step(*args)
-
     t = table()
-    optimizer = wrap(Unfused(0.1))
+    optimizer = wrap(unfused(K.RMSprop)(0.1))
     optimizer.build([t])
     before = t.lookup([1, 2, 3]).numpy()
 
@@ -187,14 +177,10 @@ def test_shared_rows_are_trained_by_the_sum():
         table(default_row=lodestar.SharedRows(2), name="s") for _ in range(2)
     )
 
-    class Replayed(K.Adagrad):
-        def update_step(self, *args):
-            super().update_step(*args)
-
     for _ in range(2):
         gradient = slices([1, 8, 9, 10, 8], 2.0)
         wrap(K.Adagrad(0.1)).apply([gradient], [fused])
-        wrap(Replayed(0.1)).apply([gradient], [replayed])
+        wrap(unfused(K.Adagrad)(0.1)).apply([gradient], [replayed])
     ids = [1, 2, 8, 9, 10]
     np.testing.assert_array_equal(fused.lookup(ids), replayed.lookup(ids))
     assert replayed.stats()["gradients_dropped"] == 0
@@ -216,84 +202,6 @@ def test_hyperparameters_set_later_or_left_out_of_the_config_count():
     np.testing.assert_array_equal(given.lookup([1]), forgotten.lookup([1]))
     moment = given.inspect([1]).optimizer_slots["moment"].numpy()
     np.testing.assert_allclose(moment, [[0.8, 0.8]])  # (1 * 0.6 + 1) / 2
-
-
-# A write between reading and writing of rows.
-
-
-def test_a_row_that_changes_meanwhile_is_updated_as_it_is_then():
-    t = table(embeddings_initializer="zeros")
-    calls = []
-
-    def during():
-        calls.append(1)
-        if len(calls) == 1:
-            t.insert_or_assign([2], [[100.0, 100.0]])
-            t.remove([3])
-
-    inner = Count()
-    optimizer = wrap(inner)
-    optimizer.build([t])
-    inner.during = during
-    optimizer.apply([slices([1, 2, 3])], [t])
-    np.testing.assert_array_equal(
-        t.find([1, 2, 3])[0], [[1, 1], [101, 101], [0, 0]]
-    )
-    np.testing.assert_array_equal(
-        t.inspect([1, 2]).optimizer_slots["count"], np.ones((2, 2))
-    )
-    assert len(calls) == 2
-    assert t.stats()["gradients_dropped"] == 1
-    assert int(t.step) == int(optimizer.iterations) == 1
-
-
-def test_an_update_that_fails_changes_nothing():
-    t = table()
-    inner = Count()
-    optimizer = wrap(inner)
-    optimizer.build([t])
-    before = t.lookup([1, 2, 3]).numpy()
-
-    def during():
-        raise ArithmeticError("mine")
-
-    inner.during = during
-    with pytest.raises(ArithmeticError, match="mine"):
-        optimizer.apply([slices([1, 2])], [t])
-    np.testing.assert_array_equal(t.lookup([1, 2, 3]), before)
-    assert int(t.step) == int(optimizer.iterations) == 0
-
-
-@pytest.mark.parametrize("graph", [False, True])
-def test_no_replayed_update_is_lost(graph):
-    ids = list(range(4000))  # enough for concurrent callers to overlap
-    t = table(ids, embeddings_initializer="zeros")
-    optimizer = wrap(Count())
-    optimizer.build([t])
-    gradient = slices(ids)
-
-    def step():
-        optimizer.apply([gradient], [t])
-
-    if graph:
-        step = tf.function(step)
-        step.get_concrete_function()
-    callers, rounds = 4, 15
-
-    def caller():
-        for _ in range(rounds):
-            step()
-
-    threads = [threading.Thread(target=caller) for _ in range(callers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    wanted = np.full((len(ids), 2), float(callers * rounds))
-    np.testing.assert_array_equal(t.lookup(ids), wanted)
-    np.testing.assert_array_equal(
-        t.inspect(ids).optimizer_slots["count"], wanted
-    )
 
 
 # Errors, by their cause.
@@ -367,16 +275,7 @@ class OwnFromConfig(Own):
         return OwnFromConfig(**config)
 
 
-class OwnLamb(K.Lamb):
-    def update_step(self, *args):
-        super().update_step(*args)
-
-
-class OwnNadam(K.Nadam):
-    def update_step(self, *args):
-        super().update_step(*args)
-
-
+OwnLamb, OwnNadam = unfused(K.Lamb), unfused(K.Nadam)
 REFUSED = {
     OneVariable: r"its slot `total` must have the shape .* got \(\)",
     Factored: r"its slot `rows` must have the shape .* got \(None,\)",
@@ -482,17 +381,3 @@ def test_slots_of_another_optimizer_are_an_error_that_names_both(way):
     with pytest.raises(tf.errors.FailedPreconditionError, match=message):
         former.apply([slices([1])], [t])
     np.testing.assert_array_equal(t.lookup([1]), before)
-
-
-def test_export_goes_into_another_table():
-    t = table()
-    optimizer = wrap(Own())
-    optimizer.apply([slices([1, 2])], [t])
-    other = lodestar.EmbeddingVariable(2, name="other")
-    other.load_rows(t.export())
-    optimizer.apply([slices([1])], [t])
-    again = wrap(Own())
-    again.iterations.assign(1)
-    again.apply([slices([1])], [other])
-    np.testing.assert_array_equal(t.lookup([1, 2]), other.lookup([1, 2]))
-    assert other.export().optimizer == "replay:tests>Own"

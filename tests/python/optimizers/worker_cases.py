@@ -360,13 +360,8 @@ def fit(strategy):
     ).items():
         np.testing.assert_allclose(evaluated[name], value, 0, 1e-5)
     index = tables[1]._workers.index
-    for words, batches, options in (
-        ("a shuffle needs a seed", data.skip(index), {"verbose": 0}),
-        ("only under ParameterServerStrategy", data, {"sync_every": 2}),
-        ("only under ParameterServerStrategy", data, {"steps_per_round": 2}),
-    ):
-        with pytest.raises(ValueError, match=words):
-            lodestar.train.fit(several, batches, **options)
+    with pytest.raises(ValueError, match="a shuffle needs a seed"):
+        lodestar.train.fit(several, data.skip(index), verbose=0)
 
 
 def few_examples(strategy):
@@ -537,7 +532,7 @@ def unnamed(strategy, folder):
     random.seed(int(strategy.cluster_resolver.task_id))
     several = make(strategy)
     said = several[0]._placement.exchange(
-        str(several[1]._first_value_words).encode()
+        str((several[1]._seed, several[1]._salt)).encode()
     )
     assert said[0] == said[1]
     for table in several:

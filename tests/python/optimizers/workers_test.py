@@ -95,13 +95,11 @@ def three_workers():
         "dense_not_finite",
         "few_examples",
         "collection",
-        "collection_of_dtypes",
         "occurrences",
         "refused",
         "import_and_assign",
         "fit",
         "unequal",
-        "bytes_per_step",
     ],
 )
 def test_two_workers(case, two_workers):

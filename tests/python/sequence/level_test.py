@@ -13,13 +13,30 @@ NESTED = [[[1.0, 2.0], [], [3.0]], [], [[4.0, 5.0, 6.0]], [[], [0.5]]]
 FLAT = [[1.0, 2.0, 3.0], [], [4.0, 5.0, 6.0], [0.5]]
 
 
+def nested(rows, kind="ragged"):
+    """Returns nested lists of numbers as a nested tensor of a kind."""
+    ragged = tf.ragged.constant(rows, dtype=tf.float32)
+    return LoDTensor.from_ragged(ragged) if kind == "lod" else ragged
+
+
 @pytest.fixture(params=["ragged", "lod"])
 def x(request):
     """Returns NESTED as each kind of nested tensor."""
-    ragged = tf.ragged.constant(NESTED, dtype=tf.float32)
-    if request.param == "ragged":
-        return ragged
-    return LoDTensor.from_ragged(ragged)
+    return nested(NESTED, request.param)
+
+
+def with_rows(x, change):
+    if isinstance(x, LoDTensor):
+        return LoDTensor(change(x.values), x.lod)
+    return x.with_flat_values(change(x.flat_values))
+
+
+def ids(x):
+    return with_rows(x, lambda rows: tf.cast(rows, tf.int64))
+
+
+def column(x):
+    return with_rows(x, lambda rows: rows[:, None])
 
 
 def to_list(y):
@@ -31,166 +48,155 @@ def softmax(values):
     return (e / e.sum()).tolist()
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
-def test_softmax(x, wrap):
-    got = wrap(lambda x: sequence.softmax(x, level=0))(x)
-    assert type(got) is type(x)
-    flat = [n for unit in FLAT for n in softmax(unit)]
-    wanted = tf.ragged.constant(NESTED, dtype=tf.float32).with_flat_values(
-        tf.constant(flat, tf.float32)
+def like_nested(rows):
+    """Returns rows of the units of FLAT, nested as NESTED."""
+    rows = iter(rows)
+    return [[[next(rows) for _ in s] for s in unit] for unit in NESTED]
+
+
+def windows(above, below, weigh):
+    """Returns `weigh` of each number of a unit and the numbers around it."""
+    padded = [[above, *unit, below] for unit in FLAT]
+    return like_nested(
+        weigh(*window) for a in padded for window in zip(a, a[1:], a[2:])
     )
-    assert [len(s) for s in to_list(got)] == [len(s) for s in NESTED]
-    for a, b in zip(to_list(got), wanted.to_list()):
-        assert [len(s) for s in a] == [len(s) for s in b]
-        np.testing.assert_allclose(sum(a, []), sum(b, []), rtol=1e-6)
-    # The last level, by both of its numbers.
-    assert to_list(sequence.softmax(x, 1)) == to_list(sequence.softmax(x))
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
-def test_reverse(x, wrap):
-    got = wrap(lambda x: sequence.reverse(x, level=0))(x)
+OTHER = [[[7.0]], [[], [8.0, 9.0]], [], [[6.0]]]
+SLICE = [1, 0, 0, 1], [2, 0, 1, 1]
+WEIGHT = [[1.0], [10.0], [100.0]]
+
+
+def padded_again(x):
+    padded, lengths = sequence.pad(x, level=0)
+    return sequence.unpad(padded, lengths, like=x, level=0)
+
+
+# What a function makes of NESTED, and how with lists.
+CASES = {
+    "softmax": (
+        lambda x: sequence.softmax(x, level=0),
+        like_nested(n for unit in FLAT for n in softmax(unit)),
+    ),
+    "reverse": (
+        lambda x: sequence.reverse(x, level=0),
+        [units[::-1] for units in NESTED],
+    ),
+    "slice": (
+        lambda x: sequence.slice(x, *SLICE, level=0),
+        [unit[o : o + n] for unit, o, n in zip(NESTED, *SLICE)],
+    ),
+    "concat": (
+        lambda x: sequence.concat([x, x], level=0),
+        [a + a for a in NESTED],
+    ),
+    "enumerate": (
+        lambda x: sequence.enumerate(ids(x), 2, -1, level=0),
+        windows(0, -1, lambda _, a, b: [int(a), int(b)]),
+    ),
+    "conv": (
+        lambda x: sequence.conv(column(x), WEIGHT, level=0),
+        windows(0.0, 0.0, lambda a, b, c: [a + 10 * b + 100 * c]),
+    ),
+    "conv with padding": (
+        lambda x: sequence.conv(
+            column(x), WEIGHT, padding=[[10.0], [20.0]], level=0
+        ),
+        windows(10.0, 20.0, lambda a, b, c: [a + 10 * b + 100 * c]),
+    ),
+    "pad and unpad": (padded_again, NESTED),
+}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "unknown dimensions"])
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_lists(name, x, mode):
+    call, wanted = CASES[name]
+    if mode == "unknown dimensions" and isinstance(x, tf.RaggedTensor):
+        spec = tf.RaggedTensorSpec([None] * 3, x.dtype, 2)
+        call = tf.function(call, input_signature=[spec])
+    elif mode != "eager":
+        call = tf.function(call)
+    got = call(x)
     assert type(got) is type(x)
-    assert to_list(got) == [units[::-1] for units in NESTED]
-    assert to_list(sequence.reverse(x, 1)) == [
-        [rows[::-1] for rows in units] for units in NESTED
+    got, wanted = to_list(got), tf.ragged.constant(wanted).to_list()
+    assert [[len(s) for s in unit] for unit in got] == [
+        [len(s) for s in unit] for unit in wanted
     ]
-
-
-def test_reverse_of_three_levels_and_of_strings():
-    nested = [[[["a"], ["b", "c"]], []], [[["d"]], [["e"], ["f", "g"]]]]
-    x = tf.ragged.constant(nested)
-    got = sequence.reverse(x, level=0)
-    assert (
-        got.to_list()
-        == tf.ragged.constant([units[::-1] for units in nested]).to_list()
-    )
-    got = sequence.reverse(x, level=1)
-    assert (
-        got.to_list()
-        == tf.ragged.constant(
-            [[unit[::-1] for unit in units] for units in nested]
-        ).to_list()
+    np.testing.assert_allclose(
+        np.ravel(sum(sum(got, []), [])),
+        np.ravel(sum(sum(wanted, []), [])),
+        rtol=1e-6,
     )
 
 
-@pytest.fixture(params=["eager", "graph", "unknown dimensions"])
-def wrap(request):
-    """Returns a decorator, which may trace a function of RaggedTensors."""
-    if request.param == "eager":
-        return lambda f: f
-
-    def traced(f):
-        def call(x, *others):
-            if request.param == "graph" or isinstance(x, LoDTensor):
-                return tf.function(f)(x, *others)
-            spec = tf.RaggedTensorSpec(
-                [None] * x.shape.rank, x.dtype, x.ragged_rank
-            )
-            specs = [spec] * (1 + len(others))
-            return tf.function(f, input_signature=specs)(x, *others)
-
-        return call
-
-    return traced
+def test_concat_of_others(x):
+    y = nested(OTHER, "lod" if isinstance(x, LoDTensor) else "ragged")
+    got = sequence.concat([x, y, x], level=0)
+    assert to_list(got) == [a + b + a for a, b in zip(NESTED, OTHER)]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=r"`xs\[1\]` has 3 sequences at level 0, but `xs\[0\]` has 4",
+    ):
+        sequence.concat([x, nested(OTHER[:3])], level=0)
 
 
-def test_slice(x, wrap):
-    offset, length = [1, 0, 0, 1], [2, 0, 1, 1]
-    got = wrap(lambda x: sequence.slice(x, offset, length, level=0))(x)
-    assert type(got) is type(x)
-    assert to_list(got) == [
-        unit[o : o + n] for unit, o, n in zip(NESTED, offset, length)
-    ]
-    inner = [0] * 6, [1, 0, 1, 2, 0, 1]
-    assert to_list(sequence.slice(x, *inner, level=1)) == to_list(
-        sequence.slice(x, *inner)
-    )
+def test_a_slice_beyond_its_unit_is_named(x):
     with pytest.raises(
         tf.errors.InvalidArgumentError,
         match=r"`length\[2\]` is 2 from `offset\[2\]`=0, but sequence 2 has "
         "length 1",
     ):
-        sequence.slice(x, offset, [2, 0, 2, 1], level=0)
+        sequence.slice(x, SLICE[0], [2, 0, 2, 1], level=0)
 
 
-def test_concat(x, wrap):
-    other = [[[7.0]], [[], [8.0, 9.0]], [], [[6.0]]]
-    y = tf.ragged.constant(other, dtype=tf.float32)
-    y = LoDTensor.from_ragged(y) if isinstance(x, LoDTensor) else y
-    got = wrap(lambda x, y: sequence.concat([x, y, x], level=0))(x, y)
-    assert type(got) is type(x)
-    assert to_list(got) == [a + b + a for a, b in zip(NESTED, other)]
-    assert to_list(sequence.concat([x, x], level=1)) == to_list(
-        sequence.concat([x, x])
-    )
-    few = tf.ragged.constant(other[:3], dtype=tf.float32)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError,
-        match=r"`xs\[1\]` has 3 sequences at level 0, but `xs\[0\]` has 4",
+def test_the_last_level_has_two_numbers(x):
+    inner = [0] * 6, [1, 0, 1, 2, 0, 1]
+    for call in (
+        sequence.softmax,
+        sequence.reverse,
+        lambda x, level=-1: sequence.slice(x, *inner, level=level),
+        lambda x, level=-1: sequence.concat([x, x], level=level),
     ):
-        sequence.concat([x, few], level=0)
+        assert to_list(call(x, level=1)) == to_list(call(x))
+    assert to_list(sequence.reverse(x)) == [
+        [rows[::-1] for rows in units] for units in NESTED
+    ]
 
 
 def test_moved_units_of_three_levels_keep_rows_of_strings():
     nested = [[[["a"], ["b", "c"]], []], [[["d"]], [["e"], ["f", "g"]]]]
     x = tf.ragged.constant(nested)
-    for level, wanted in (
-        (0, [u + u for u in nested]),
-        (1, [[s + s for s in u] for u in nested]),
+    for move, wanted in (
+        (sequence.reverse, lambda units: units[::-1]),
+        (
+            lambda x, level: sequence.concat([x, x], level=level),
+            lambda units: units * 2,
+        ),
     ):
-        got = sequence.concat([x, x], level=level)
-        assert got.to_list() == tf.ragged.constant(wanted).to_list()
+        of_level_0 = tf.ragged.constant([wanted(u) for u in nested])
+        of_level_1 = tf.ragged.constant(
+            [[wanted(s) for s in u] for u in nested]
+        )
+        assert move(x, level=0).to_list() == of_level_0.to_list()
+        assert move(x, level=1).to_list() == of_level_1.to_list()
     got = sequence.slice(x, [1, 0], [1, 2], level=0)
     assert got.to_list() == [[[]], [[[b"d"]], [[b"e"], [b"f", b"g"]]]]
     got = sequence.slice(x, [1, 0, 0, 1], [1, 0, 1, 1], level=1)
     assert got.to_list() == [[[[b"b", b"c"]], []], [[[b"d"]], [[b"f", b"g"]]]]
 
 
-def _nested_like(rows):
-    """Returns rows of the units of FLAT, nested as NESTED."""
-    rows = iter(rows)
-    return [[[next(rows) for _ in s] for s in unit] for unit in NESTED]
-
-
-def test_enumerate(x, wrap):
-    ids = tf.cast(x, tf.int64) if isinstance(x, tf.RaggedTensor) else None
-    if ids is None:
-        ids = LoDTensor(tf.cast(x.values, tf.int64), x.lod)
-    got = wrap(lambda x: sequence.enumerate(x, 2, -1, level=0))(ids)
-    assert type(got) is type(x)
-    windows = []
-    for unit in FLAT:
-        unit = [int(n) for n in unit]
-        windows += [list(w) for w in zip(unit, [*unit[1:], -1])]
-    assert to_list(got) == _nested_like(windows)
-
-
-@pytest.mark.parametrize("padding", [None, [[10.0], [20.0]]])
-def test_conv(x, wrap, padding):
-    if isinstance(x, LoDTensor):
-        x = LoDTensor(x.values[:, None], x.lod)
-    else:
-        x = x.with_flat_values(x.flat_values[:, None])
-    weight = [[1.0], [10.0], [100.0]]
-    got = wrap(lambda x: sequence.conv(x, weight, padding=padding, level=0))(x)
-    assert type(got) is type(x)
-    above, below = (0.0, 0.0) if padding is None else (10.0, 20.0)
-    rows = []
-    for unit in FLAT:
-        a = [above, *unit, below]
-        rows += [[p + 10 * q + 100 * r] for p, q, r in zip(a, a[1:], a[2:])]
-    assert to_list(got) == _nested_like(rows)
-
-
-def test_reshape(wrap):
+@pytest.mark.parametrize("graph", [False, True])
+def test_reshape(graph):
     rows = tf.reshape(tf.range(16.0), [8, 2])
     x = LoDTensor.from_lengths(rows, [[2, 0, 1], [1, 3, 4]]).to_ragged()
 
     def reshape(x):
         return sequence.reshape(x, 4, level=0)
 
-    got = wrap(reshape)(x)
+    spec = tf.RaggedTensorSpec([None] * 4, tf.float32, 2)
+    traced = tf.function(reshape, input_signature=[spec])
+    got = (traced if graph else reshape)(x)
     assert got.ragged_rank == 1
     assert got.row_lengths().numpy().tolist() == [2, 0, 2]
     np.testing.assert_array_equal(got.values, tf.reshape(rows, [4, 4]))
@@ -200,18 +206,12 @@ def test_reshape(wrap):
     assert isinstance(got, LoDTensor) and len(got.lod) == 1
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, tf.function])
-def test_pad_and_unpad(x, wrap):
-    padded, lengths = wrap(lambda x: sequence.pad(x, level=0))(x)
+def test_pad(x):
+    padded, lengths = sequence.pad(x, level=0)
     assert lengths.numpy().tolist() == [3, 0, 3, 1]
     assert padded.numpy().tolist() == [
         row + [0.0] * (3 - len(row)) for row in FLAT
     ]
-    again = wrap(lambda p, n, x: sequence.unpad(p, n, like=x, level=0))(
-        padded, lengths, x
-    )
-    assert type(again) is type(x)
-    assert to_list(again) == NESTED
     padded, _ = sequence.pad(x, 9.0, 4, level=0)
     assert padded.shape == [4, 4] and padded[1, 0] == 9.0
 
@@ -228,11 +228,7 @@ def test_gradients(x):
     def of(call):
         with tf.GradientTape() as tape:
             tape.watch(values)
-            if isinstance(x, tf.RaggedTensor):
-                y = call(x.with_flat_values(values))
-            else:
-                y = call(LoDTensor(values, x.lod))
-            rows = y
+            rows = y = call(with_rows(x, lambda _: values))
             if not isinstance(y, tf.Tensor):
                 rows = y.flat_values if hasattr(y, "flat_values") else y.values
             weights = tf.reshape(
@@ -260,11 +256,6 @@ def test_gradients(x):
     np.testing.assert_array_equal(
         of(lambda x: sequence.reshape(x, 1, level=0)), range(1, 8)
     )
-
-    def column(x):
-        if isinstance(x, LoDTensor):
-            return LoDTensor(x.values[:, None], x.lod)
-        return x.with_flat_values(x.flat_values[:, None])
 
     # A row is in the window of the row before it and in its own.
     np.testing.assert_array_equal(
@@ -371,8 +362,7 @@ def test_each_is_a_layer_of_a_functional_model(tmp_path):
     y = sequence.reshape(y, 1, level=0)
     assert y.shape[1:] == (None, 1) and y.ragged
     model = keras.Model(x, y)
-    batch = tf.ragged.constant(NESTED, ragged_rank=2, dtype=tf.float32)
-    batch = batch.with_flat_values(batch.flat_values[:, None])
+    batch = column(nested(NESTED))
     # The sentences are [[], [3]], [], [[4, 5, 6]] and [[], [0.5]].
     wanted = [[[3.0]], [], [[9.0], [11.0], [6.0]], [[0.5]]]
     assert model(batch).to_list() == wanted
@@ -387,8 +377,7 @@ def test_keras_models_and_exports(tmp_path):
     padded, lengths = sequence.pad(y, level=0)
     back = sequence.unpad(padded, lengths, like=y, level=0)
     model = keras.Model(x, sequence.pool(back, "max", level=0))
-    batch = tf.ragged.constant(NESTED, ragged_rank=2, dtype=tf.float32)
-    batch = batch.with_flat_values(batch.flat_values[:, None])
+    batch = column(nested(NESTED))
     wanted = model(batch).numpy()
     np.testing.assert_allclose(
         wanted[:, 0], [max(softmax(u), default=0) for u in FLAT], rtol=1e-6
@@ -399,7 +388,12 @@ def test_keras_models_and_exports(tmp_path):
     lodestar.export.save(model, str(tmp_path / "export"))
     lodestar.export.save_plain(model, str(tmp_path / "plain"))
     for folder in ("export", "plain"):
-        served = tf.saved_model.load(str(tmp_path / folder))
-        found = served(batch) if callable(served) else None
-        if found is not None:
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        served = tf.saved_model.load(str(tmp_path / folder)).signatures
+        (found,) = served["serving_default"](
+            x_values=batch.flat_values,
+            **{
+                f"x_row_splits_{i}": splits
+                for i, splits in enumerate(batch.nested_row_splits)
+            },
+        ).values()
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)

@@ -382,8 +382,10 @@ def test_metrics_of_an_evaluation():
     ],
 )
 def test_errors_name_the_cause(data, options, error, message):
+    seen = Calls()
     with pytest.raises(error, match=message):
-        fit(make_model(), data, **options)
+        fit(make_model(), data, callbacks=[seen], **options)
+    assert not any("batch" in name for name, *_ in seen.calls)
 
 
 def test_models_that_cannot_be_trained():

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import itertools
 import re
 from unittest import mock
 
@@ -166,8 +165,9 @@ class Root(keras.layers.Layer):
 
 
 def a_dense_gradient_is_checked_first():
-    for tables, options in itertools.product(
-        (True, False), ({}, {"sync_every": 2})
+    for tables, options in (
+        *((True, {}), (False, {})),
+        (True, {"sync_every": 2}),
     ):
         with STRATEGY.scope():
             ids = keras.Input((2,), dtype="int64")
@@ -219,8 +219,7 @@ def servers_equal_one_process():
         return [layer(batches).numpy(), *dense]
 
     for optimizer in (
-        lambda: lodestar.optimizers.Adam(schedule),
-        lambda: lodestar.optimizers.Adagrad(0.1, clipnorm=0.5),
+        lambda: lodestar.optimizers.Adam(schedule, clipnorm=0.5),
         lambda: lodestar.optimizers.SGD(0.01, global_clipnorm=0.5),
         lambda: lodestar.optimizers.wrap(keras.optimizers.Nadam(0.1)),
     ):
@@ -244,7 +243,7 @@ def few_tensors_are_sent():
         return result
 
     # Wide rows of each lookup, and wide gradients of one table, are not packed.
-    for dims, there, back in (([4], 3, 3), ([128], 4, 4), ([128] * 2, 4, 6)):
+    for dims, there, back in (([4], 3, 3), ([128] * 2, 4, 6)):
         with STRATEGY.scope():
             ids = keras.Input((None,), dtype="int64")
             layers = [

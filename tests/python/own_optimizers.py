@@ -87,3 +87,13 @@ class Count(keras.optimizers.Optimizer):
             self.counts[self._get_variable_index(variable)],
             tf.ones_like(gradient),
         )
+
+
+def unfused(cls):
+    """Returns a subclass of an optimizer of Keras, which has no fused update."""
+
+    class Unfused(cls):
+        def update_step(self, *args):
+            super().update_step(*args)
+
+    return Unfused
