@@ -51,7 +51,7 @@ def lodestar_core_library(deps = []):
     # For nvcc.
     native.filegroup(
         name = "headers",
-        srcs = headers,
+        srcs = headers + ["//tf_ops/core/" + dep + ":headers" for dep in deps],
         visibility = _VISIBILITY,
     )
 

@@ -86,6 +86,7 @@ TEST(EmbeddingStoreTest, RemovedRowsAreMissingAndTheirMemoryIsReused) {
     ids.resize(5000);
   }
   EXPECT_LE(store->Stats().capacity, 6144);
+  EXPECT_EQ(store->Stats().count(Event::kRemoved), 5 * 5000);
 }
 
 TEST(EmbeddingStoreTest, GradientsOfMissingIdsAreDroppedOrMakeRows) {
@@ -177,9 +178,11 @@ TEST(EmbeddingStoreTest, ImportRefusesWithoutChangingAnything) {
   EmbeddingRows cut = rows;
   cut.values.Resize(RowType::kFloat32, 7);
   refused(View(cut), "`rows` must have 8 elements, got 7");
-  EmbeddingRows negative = rows;
-  negative.frequencies[1] = -1;
-  refused(View(negative), "`frequencies[1]` must be in [0, 2^32 - 1], got -1");
+  EmbeddingRows outside = rows;
+  outside.frequencies[1] = -1;
+  refused(View(outside), "`frequencies[1]` must be in [0, 2^32 - 1], got -1");
+  outside.frequencies[1] = int64_t{1} << 32;
+  refused(View(outside), "must be in [0, 2^32 - 1], got 4294967296");
   EmbeddingRows other = rows;
   other.optimizer.name = "adam";
   refused(View(other), "'adam' has 2 optimizer slots, but got");

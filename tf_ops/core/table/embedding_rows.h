@@ -19,8 +19,7 @@ namespace lodestar {
 struct EmbeddingRows {
   std::vector<int64_t> ids;
   Numbers values;  // [N, D], of the table's type
-  // [S, N, W], of the type that rows are computed as; W is D, or 1 for a
-  // row-wise optimizer.
+  // [S, N, W] floats; W is D, or 1 for a row-wise optimizer.
   Numbers slots;
   std::vector<int64_t> frequencies;
   std::vector<int64_t> last_seen;
