@@ -420,15 +420,13 @@ class Snapshot(_bases.Callback):
                     f"{', '.join(taken)}."
                 )
             metadata.update(check_metadata({**self._place, **own}))
-            return together.first and self._is_delta()
+            if together.first:
+                with contextlib.suppress(SnapshotError):
+                    chain = self._folder.chain(self._folder.newest_version())
+                    return len(chain) <= self._deltas_per_full
+            return False
 
         return moment, metadata, together.agree(tell)[0]
-
-    def _is_delta(self) -> bool:
-        with contextlib.suppress(SnapshotError):
-            chain = self._folder.chain(self._folder.newest_version())
-            return len(chain) <= self._deltas_per_full
-        return False
 
     def _collect(self) -> None:
         """Waits for the snapshot that is being written."""

@@ -153,9 +153,5 @@ def _run(
     results = model.get_metrics_result()
     if results.keys() == logs.keys():
         logs = results
-    return {name: _as_number(value) for name, value in logs.items()}
-
-
-def _as_number(value: Any) -> Any:
-    array = keras.ops.convert_to_numpy(value)
-    return array.item() if array.ndim == 0 else array
+    arrays = {k: keras.ops.convert_to_numpy(v) for k, v in logs.items()}
+    return {k: v if v.ndim else v.item() for k, v in arrays.items()}

@@ -330,3 +330,15 @@ def test_learning_rate_callbacks_in_fit():
         ],
     )
     assert float(dynamic.optimizer.learning_rate) == pytest.approx(0.1 / 3)
+
+
+@pytest.mark.parametrize("clip", ["clipnorm", "global_clipnorm"])
+def test_a_gradient_of_16_bits_by_32_bit_ids_is_applied_wide(clip):
+    table = lodestar.EmbeddingVariable(2, dtype="float16")
+    table.insert_or_assign([1], [[0.0, 0.0]])
+    # Its sum is infinite in float16.
+    values = tf.fill([2, 2], tf.constant(6e4, tf.float16))
+    gradient = tf.IndexedSlices(values, tf.constant([1, 1]), [-1, 2])
+    optimizer = lodestar.optimizers.SGD(1.0, **{clip: 1.0})
+    optimizer.apply([gradient], [table])
+    np.testing.assert_allclose(table.lookup([1]), [[-(0.5**0.5)] * 2], 1e-3)

@@ -65,7 +65,7 @@ def test_no_step_is_under_way_between_rounds(threads):
         crew.run(30)
         assert crew.steps == steps
         assert not stepping
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
 
 
 def test_no_step_is_lost_where_pieces_end_within_a_round():
@@ -113,7 +113,7 @@ def test_the_first_error_ends_all_and_is_raised():
     crew = Crew([0, 1], work, 2)
     with pytest.raises(KeyError, match="the first"):
         crew.run(10**9)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     assert crew.steps == len(turns) - 1
 
 
