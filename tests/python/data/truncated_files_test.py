@@ -380,3 +380,20 @@ def test_reading_resumes_before_a_file_that_has_changed(tmp_path):
     again = opened()
     tf.train.Checkpoint(iterator=again).restore(saved)
     assert sum(1 for _ in again) == 4
+
+
+def test_a_compressed_file_with_less_content_of_the_same_size(tmp_path):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(
+        gzip.compress(b"n\n" + b"".join(b"%d\n" % i for i in range(999)))
+    )
+    opened = path.stat()
+    dataset = open_dataset(path, [Column.sparse("n")], 100)
+    less = gzip.compress(b"n\n1\n2\n")
+    path.write_bytes(less.ljust(opened.st_size, b"\0"))
+    os.utime(path, ns=(opened.st_atime_ns, opened.st_mtime_ns))
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="a.csv.gz: found 6 bytes, expected",
+    ):
+        list(dataset)
