@@ -156,10 +156,10 @@ void TestOptimizers(Random* random) {
         }
         h[1] = Draw(random, 0, 1) == 0 ? 0.0f : 0.1f;
         const bool is_ftrl = std::string(Rule::kName) == "ftrl";
-        if (is_ftrl) h[2] = Draw(random, 0, 1) == 0 ? -0.5f : -0.4f;
+        if (is_ftrl) h.at(2) = Draw(random, 0, 1) == 0 ? -0.5f : -0.4f;
         // A centered average that exceeds the square would give NaN.
         if (std::string(Rule::kName).find("centered") != std::string::npos) {
-          h[2] = 0.5f, h[3] = 0.5f, h[4] = 1.0f;
+          h.at(2) = 0.5f, h.at(3) = 0.5f, h.at(4) = 1.0f;
         }
         std::vector<float> inits(kRuleSlots<Rule>, 0.1f);
         Tables tables(dim, type, "normal");
