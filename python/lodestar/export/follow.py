@@ -293,12 +293,6 @@ def _check_contents(contents: ModelContents) -> None:
                 f"{[part.device for part in table._parts]}. Serve it with "
                 "lodestar.serving.LiveModel."
             )
-    for key, id_table in contents.id_tables.items():
-        if id_table.device is not None:
-            raise ValueError(
-                f"`follow` needs tables in host memory, but the id table {key!r} "
-                f"is on {id_table.device}."
-            )
 
 
 def _check_seconds(seconds: Any) -> float:

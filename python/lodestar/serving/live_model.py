@@ -265,25 +265,16 @@ def _followed(
     saved_names = {here: there for there, here in rename.items()}
     paths = [entry["path"] for entry in document["model_variables"]]
     handles = [variable.handle for variable in loaded.model_variables]
-    id_tables = {}
-    for entry in document["id_tables"]:
-        key = entry["key"]
-        if entry["vocabulary"] is None:
-            id_tables[key] = loaded.id_tables[key].resource_handle
-            if "GPU" in id_tables[key].device:
-                raise ValueError(
-                    f"A LiveModel needs id tables in host memory, but {key!r} "
-                    f"is on {id_tables[key].device}."
-                )
+    vocabularies = {e["key"]: e["vocabulary"] for e in document["id_tables"]}
     return FollowedModel(
         [(saved_names.get(key, key), parts) for key, parts in tables.items()],
         dict(zip(paths, handles, strict=True)) if weights == "require" else {},
-        id_tables,
         {
-            entry["key"]: entry["vocabulary"]
-            for entry in document["id_tables"]
-            if entry["vocabulary"] is not None
+            key: loaded.id_tables[key].resource_handle
+            for key, digest in vocabularies.items()
+            if digest is None
         },
+        {key: digest for key, digest in vocabularies.items() if digest},
         model_schema.schema_or_none(loaded),
     )
 
