@@ -121,7 +121,7 @@ def occurrences(strategy):
 
 def train_tables(strategy, batches):
     """Trains tables of several dtypes on ids that are uneven over replicas."""
-    dtypes = ("float16", "float32", "bfloat16")
+    dtypes = ("float16", "float32")
     with replicas.scope_of(strategy):
         tables = [
             lodestar.EmbeddingVariable(
