@@ -113,7 +113,7 @@ def test_gradients(table):
     np.testing.assert_allclose(by_weights[4], 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_other_row_dtypes(dtype):
     t = lodestar.EmbeddingVariable(2, dtype=dtype)
     t.insert_or_assign([1], [[1.0, 2.0]])
