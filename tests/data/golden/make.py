@@ -9,6 +9,7 @@ Until the first release, a change of a format rewrites its files with this scrip
     model.weights.h5 model.save_weights of the same model
     saved_model/     tf.saved_model.save of Module
     expected.npz     the contents of each file, by name
+    snapshots/       a full snapshot and a delta; see swapped_files_test.py
     tfra/            files of TensorFlow Recommenders Addons 0.8.1, written by
                      its save_to_file_system, and their contents in user.npz
 """
@@ -139,8 +140,37 @@ def state(trained):
     return found
 
 
+def save_snapshots(path):
+    """Writes a snapshot folder with a full version and a delta."""
+    user = lodestar.EmbeddingVariable(2, name="user", seed=3)
+    item = lodestar.EmbeddingVariable(3, name="item", seed=4, dtype="float16")
+
+    def fill(table, ids, scale=1.0):
+        ids = np.array(ids)
+        rows = scale * (ids[:, None] + np.arange(table.output_dim) / 8)
+        table.insert_or_assign(ids, tf.cast(rows, table.dtype))
+
+    for day in (1, 2):
+        if day == 1:
+            fill(user, range(5))
+            fill(item, [-1])
+        else:
+            fill(user, [2, 9], -2.0)
+            fill(item, [7])
+        words = lodestar.lookup.IdTable(["x", "yy"][:day], name="words")
+        lodestar.snapshot.save(
+            [user, item, words],
+            path,
+            step=10 * day,
+            delta=day == 2,
+            dense={"w": np.arange(3) + day - 1},
+            metadata={"day": day},
+        )
+    (pathlib.Path(path) / "LOCK").unlink()
+
+
 def make(folder):
-    """Writes everything except tfra/ to `folder`."""
+    """Writes everything except tfra/ and snapshot/ to `folder`."""
     trained, held = model(), objects()
     held["strings"].insert(["cy"], [9])
     for _ in range(5):  # two updates, and a gradient not applied yet
@@ -164,6 +194,7 @@ def make(folder):
         **{f"rows:{k}": np.asarray(v, np.float32) for k, v in rows.items()},
         **state(trained),
     )
+    save_snapshots(path / "snapshots")
 
 
 if __name__ == "__main__":

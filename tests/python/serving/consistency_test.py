@@ -173,9 +173,7 @@ def test_a_version_that_is_held(tmp_path, server, delta):
     ).resources
 
     def seen():
-        rows = gen_ops.lodestar_embedding_export(
-            table, dtype=tf.float32, slot_dtype=tf.float32
-        )[1]
+        rows = gen_ops.lodestar_embedding_export(table, dtype=tf.float32)[1]
         values = [
             tf.raw_ops.ReadVariableOp(resource=weight, dtype=tf.float32)
             for weight in weights
