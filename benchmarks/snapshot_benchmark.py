@@ -72,12 +72,16 @@ class Training:
 
 def _save_and_restore(training, folder, runs, size):
     files = os.path.join(folder, "full")
-    data = os.path.join(files, "00000001", "table-00000")
     copy = os.path.join(folder, "copy")
     exported = training.table.export()
 
     def save():
         snapshot.save(training.table, files)
+
+    def data():
+        """Returns the file; numbers go on after the folder was removed."""
+        (version,) = snapshot.versions(files)
+        return os.path.join(files, f"{version.version:08d}", "table-00000")
 
     def restore():
         snapshot.restore(table, files)
@@ -94,12 +98,12 @@ def _save_and_restore(training, folder, runs, size):
             os.unlink(copy)
         for work, call in (
             ("save", save),
-            ("write", lambda: _dd(data, copy, "conv=fsync")),
+            ("write", lambda: _dd(data(), copy, "conv=fsync")),
             ("restore", restore),
-            ("read", lambda: _dd(data, "/dev/null")),
+            ("read", lambda: _dd(data(), "/dev/null")),
             ("insert", insert),
             ("restore from the disk", restore),
-            ("read from the disk", lambda: _dd(data, "/dev/null")),
+            ("read from the disk", lambda: _dd(data(), "/dev/null")),
         ):
             table = _new_table()
             if work in ("restore", "insert"):
@@ -107,7 +111,7 @@ def _save_and_restore(training, folder, runs, size):
                 restore()
                 table = _new_table()
             if work.endswith("disk"):
-                _forget(data)
+                _forget(data())
             seconds = measure.seconds_of(call)
             if run:
                 times.setdefault(work, []).append(seconds)
@@ -116,7 +120,7 @@ def _save_and_restore(training, folder, runs, size):
     found = table.export()
     assert np.array_equal(found.ids, exported.ids)
     assert np.array_equal(found.rows, exported.rows)
-    file_bytes = os.path.getsize(data)
+    file_bytes = os.path.getsize(data())
     for ours, theirs, baseline, wanted in (
         ("save", "write", "dd conv=fsync of the same bytes", 0.5),
         ("restore", "read", "dd of the file to /dev/null", 0.5),
