@@ -259,9 +259,6 @@ def _label(
 
 
 def _check_names(where: str, names: list[str], wanted: Wanted) -> None:
-    for name, count in collections.Counter(names).items():
-        if count > 1:
-            raise DataError(f"{where}: {count} columns are named {name!r}")
     known = set(names)
     for name, count in collections.Counter(wanted.names()).items():
         if name not in known:
