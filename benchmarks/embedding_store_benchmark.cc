@@ -65,11 +65,32 @@ class PlainTable {
     }
   }
 
+  // In runs: prefetches the entries of one run, then the rows of the run before
+  // it, and copies those of the run before that.
   void Find(Span<const int64_t> ids, float* rows) const {
-    for (int64_t i = 0; i < ids.size(); ++i) {
-      std::memcpy(rows + i * dim_,
-                  &values_[entries_[PlaceOf(ids[i])].row * dim_],
-                  dim_ * sizeof(float));
+    constexpr int64_t kRun = 32;
+    uint64_t places[2 * kRun];
+    const float* found[2 * kRun];
+    const int64_t bytes = dim_ * sizeof(float);
+    for (int64_t begin = 0; begin < ids.size() + 2 * kRun; begin += kRun) {
+      for (int64_t i = begin; i < std::min(begin + kRun, ids.size()); ++i) {
+        uint64_t* const place = &places[i % (2 * kRun)];
+        *place = Mix64(static_cast<uint64_t>(ids[i])) & mask_;
+        __builtin_prefetch(&entries_[*place]);
+      }
+      const int64_t second = begin - kRun;
+      for (int64_t i = std::max<int64_t>(second, 0);
+           i < std::min(second + kRun, ids.size()); ++i) {
+        const uint64_t place = PlaceFrom(places[i % (2 * kRun)], ids[i]);
+        const float* row = &values_[entries_[place].row * dim_];
+        lodestar::PrefetchRow<0>(row, bytes);
+        found[i % (2 * kRun)] = row;
+      }
+      const int64_t third = begin - 2 * kRun;
+      for (int64_t i = std::max<int64_t>(third, 0);
+           i < std::min(third + kRun, ids.size()); ++i) {
+        std::memcpy(rows + i * dim_, found[i % (2 * kRun)], bytes);
+      }
     }
   }
 
@@ -82,7 +103,9 @@ class PlainTable {
   };
 
   uint64_t PlaceOf(int64_t key) const {
-    uint64_t i = Mix64(static_cast<uint64_t>(key)) & mask_;
+    return PlaceFrom(Mix64(static_cast<uint64_t>(key)) & mask_, key);
+  }
+  uint64_t PlaceFrom(uint64_t i, int64_t key) const {
     while (entries_[i].key != key &&
            entries_[i].key != std::numeric_limits<int64_t>::min()) {
       i = (i + 1) & mask_;
@@ -138,7 +161,8 @@ void Compare(int64_t count, int dim) {
   const double theirs = Median(times[1]);
   std::printf(
       "{\"work\": \"lookup, %lld of %lld x %d, one thread\", \"baseline\": "
-      "\"plain C++ loop, hash + row copy\", \"ratio\": %.2f, \"wanted\": 0.85, "
+      "\"plain C++ loop with prefetch, hash + row copy\", \"ratio\": %.2f, "
+      "\"wanted\": 0.90, "
       "\"ns_per_item\": %.1f, \"baseline_ns_per_item\": %.1f, \"runs\": %d, "
       "\"checksum\": \"%016llx\"}\n",
       static_cast<long long>(kBatch), static_cast<long long>(count), dim,

@@ -4,6 +4,7 @@ import argparse
 import functools
 import itertools
 import json
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -73,6 +74,11 @@ def seconds_of(call: Callable) -> float:
     return time.perf_counter() - begin
 
 
+def page_faults() -> int:
+    """Returns the number of page faults of this process without reads of files."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 def call_seconds(function: Callable, feeds: Sequence) -> list[float]:
     """Returns the duration of each call of `function` with one of `feeds`."""
     return [seconds_of(functools.partial(function, feed)) for feed in feeds]
@@ -94,6 +100,7 @@ def compare(
     """Prints one JSON line: medians, their ratio, a checksum of the result.
 
     `p99` is the 99th percentile of our calls' times over their median run.
+    `page_faults` is their mean number of pages that the system had to provide.
 
     A run calls one side once for each feed. The sides take turns, so a machine
     that changes its speed changes both.
@@ -116,10 +123,13 @@ def compare(
     if same_result and sums[0] != sums[1]:
         raise AssertionError(f"{work}: the result differs from {against}.")
     times = ([], [])
+    faults = [0, 0]
     calls = []
     for run, side in itertools.product(range(runs + 1), (0, 1)):
+        before = page_faults()
         seconds = call_seconds(*sides[side])
         if run:
+            faults[side] += page_faults() - before
             times[side].append(statistics.mean(seconds))
             calls += seconds if side == 0 else []
     medians = [statistics.median(side) for side in times]
@@ -131,6 +141,8 @@ def compare(
         ns_per_item=round(medians[0] / items * 1e9, 1),
         baseline_ns_per_item=round(medians[1] / items * 1e9, 1),
         p99=round(float(np.quantile(calls, 0.99) / medians[0]), 1),
+        page_faults=round(faults[0] / runs / len(feeds), 1),
+        baseline_page_faults=round(faults[1] / runs / len(feeds), 1),
         runs=runs,
         checksum=sums[0],
     )

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tf_ops/core/memory/page_pool.h"
+
 namespace lodestar {
 namespace {
 
@@ -17,6 +19,31 @@ TEST(PageRunTest, RoundsLargeSizesUpToPages) {
     std::memset(pages.address, 1, pages.bytes);
     FreePages(pages);
   }
+}
+
+// From 16 MiB on.
+TEST(PageRunTest, MediumRunsOfLargeIndicesSharePages) {
+  const size_t before = PagePool::OfProcess()->size();
+  const PageRun large = AllocatePages(size_t{15} << 20);
+  const PageRun small = AllocatePages(size_t{100} << 10);
+  EXPECT_FALSE(large.pooled || small.pooled);
+  const PageRun larger = AllocatePages(size_t{1} << 20);
+  EXPECT_FALSE(larger.pooled);
+  std::vector<PageRun> runs;
+  for (const size_t kib : {8, 60, 64, 100, 512, 516}) {
+    runs.push_back(AllocatePages(kib << 10));
+    EXPECT_EQ(runs.back().pooled, kib >= 64 && kib <= 512) << kib;
+    std::memset(runs.back().address, 1, runs.back().bytes);
+  }
+  EXPECT_EQ(PagePool::OfProcess()->size(), before + 1);
+  const PageRun zeroed = AllocateZeroedPages(size_t{100} << 10);
+  EXPECT_FALSE(zeroed.pooled);
+  for (const PageRun& run : runs) FreePages(run);
+  EXPECT_EQ(PagePool::OfProcess()->size(), before);
+  for (const PageRun& run : {large, small, larger, zeroed}) FreePages(run);
+  const PageRun again = AllocatePages(size_t{100} << 10);
+  EXPECT_FALSE(again.pooled);
+  FreePages(again);
 }
 
 TEST(PageRunTest, ZeroedPagesAreZero) {

@@ -232,7 +232,7 @@ void PoolFind(const StoreReads& reads, const Bags& bags, void* pooled,
     using T = decltype(zero);
     RowRoom<T> room(dim);
     // Enough rows for the stages of a lookup to overlap.
-    const int64_t run = std::min(room.run(), 8 * kRun);
+    const int64_t run = std::min(room.run(), 16 * kRun);
     int64_t first = 0;  // rows [first, found) are in the room
     int64_t found = 0;
     const auto row_of = [&](int64_t i) -> const T* {

@@ -8,8 +8,8 @@
 namespace lodestar {
 
 // Number of ids probed together: enough misses in flight to hide memory
-// latency, few enough to stay in the L1 cache.
-constexpr int kRun = 32;
+// latency, and few enough prefetches to wait for no free line fill buffer.
+constexpr int kRun = 16;
 
 // Prefetch distance where the rows are already known.
 constexpr int64_t kAhead = 16;

@@ -187,7 +187,8 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     uint32_t tag;
     uint32_t row;
   };
-  Victim taken[kRun];
+  constexpr int kTaken = 32;
+  Victim taken[kTaken];
   int num_taken = 0;
   const auto remove_taken = [&] {
     for (int i = 0; i < num_taken; ++i) {
@@ -210,7 +211,7 @@ int64_t InsertPlan::EvictFirst(int64_t count) {
     const uint32_t tag = table_.rows.HashOf(id).tag;
     PrefetchCell(shard, tag);
     taken[num_taken++] = {&shard, tag, row};
-    if (num_taken == kRun) remove_taken();
+    if (num_taken == kTaken) remove_taken();
     ++evicted;
     const uint32_t next = victims.Peek();
     if (next == EvictionList::kNone) {

@@ -1,6 +1,6 @@
 // PageRun: memory that is returned to the system when it is freed. A heap would
 // keep it for requests of the same size, but the leaves of an index only grow
-// and never need that size again.
+// and never need that size again. Medium runs share huge pages (PagePool).
 
 #ifndef LODESTAR_TF_OPS_CORE_MEMORY_PAGE_RUN_H_
 #define LODESTAR_TF_OPS_CORE_MEMORY_PAGE_RUN_H_
@@ -12,6 +12,7 @@ namespace lodestar {
 struct PageRun {
   void* address = nullptr;
   size_t bytes = 0;
+  bool pooled = false;
 };
 
 // Allocates at least `bytes` bytes, rounded up to whole pages if they span

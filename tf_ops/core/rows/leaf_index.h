@@ -45,8 +45,11 @@ class LeafIndex {
     const Leaf* leaf = directory->leaf(tag).load(std::memory_order_seq_cst);
     return {leaf->cells(), leaf->capacity, leaf->Position(tag)};
   }
+  // Most searches read two or three cells. About one in seven reads the next
+  // cache line too.
   static void Prefetch(const Cursor& cursor) {
     __builtin_prefetch(cursor.cells + cursor.position);
+    __builtin_prefetch(cursor.cells + cursor.position + 4);
   }
 
   // Advances to the next entry of this tag and returns its row, or kNoRow at
