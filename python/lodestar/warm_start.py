@@ -26,6 +26,7 @@ from lodestar.layers.dynamic_embedding import DynamicEmbedding
 from lodestar.layers.feature import Feature
 
 __all__ = ["from_embedding", "from_tfra"]
+__dir__ = __all__.copy
 
 # What to do with rows that a table already has.
 Existing: TypeAlias = Literal["overwrite", "keep"]

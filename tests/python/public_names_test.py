@@ -1,7 +1,10 @@
 """The complete list of public names, so that a new one is a decision."""
 
+import os
 import pathlib
 import re
+import subprocess
+import sys
 import types
 
 import pytest
@@ -211,3 +214,33 @@ def test_each_is_in_the_docs(module):
         for name in _NAMES[module]
         if not re.search(rf"\b{last}\.{name}\b|`{name}\b", _DOCS)
     ]
+
+
+# Without pandas, because TensorFlow imports pandas, and pandas pyarrow.
+_LATER = """
+import sys
+sys.modules["pandas"] = None
+import keras, lodestar
+imported = {name for name in sys.modules if name.startswith("lodestar.")}
+assert "pyarrow" not in sys.modules
+assert keras.saving.get_registered_object("lodestar>Schema")
+for name in set(lodestar.__all__) - {"data"}:
+    getattr(lodestar, name)
+assert lodestar.data.open_dataset and "pyarrow" in sys.modules
+try:
+    lodestar.dta
+except AttributeError as error:
+    assert error.name == "dta" and error.obj is lodestar, error
+print(len(imported))
+"""
+
+
+def test_modules_are_imported_when_they_are_used():
+    done = subprocess.run(
+        [sys.executable, "-c", _LATER],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 150

@@ -20,7 +20,7 @@ from lodestar.data import Column, open_dataset
 from lodestar.data.files.formats import FORMATS
 from lodestar.data.open_dataset import OpenArguments
 from lodestar.data.record_dataset import ReadArguments, ReadOptions
-from lodestar.data.schema.column import ColumnArguments
+from lodestar.schema.column import ColumnArguments
 
 # Bazel's copies of this file are links to it.
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

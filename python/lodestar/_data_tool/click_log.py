@@ -24,9 +24,9 @@ import numpy as np
 from lodestar._files import AtomicFile, as_path, remove_unfinished
 from lodestar._typing import StrPath
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import Column, Schema
 from lodestar.metrics import BatchAUC
 from lodestar.paddle.multislot_writer import MultiSlotWriter
+from lodestar.schema import Column, Schema
 
 NUM_FLOATS = 13
 # Initial vocabulary size of each id slot.

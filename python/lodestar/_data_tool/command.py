@@ -37,11 +37,11 @@ from lodestar.data.files.find_format import (
 )
 from lodestar.data.files.formats import FORMATS, Format
 from lodestar.data.files.schema_beside import schema_of, schema_path
-from lodestar.data.schema import as_schema
-from lodestar.data.schema.infer import INFERRED
-from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list
+from lodestar.schema import as_schema
+from lodestar.schema.infer import INFERRED
+from lodestar.schema.sections import TEXT_OPTIONS
 
 _NAME = "lodestar.data"
 

@@ -9,7 +9,7 @@ from lodestar._data_tool.distinct_ids import DistinctIds, unsigned
 from lodestar._data_tool.progress import Progress
 from lodestar._data_tool.sources import Source
 from lodestar.data.sample_columns import cut, flat, lengths, num_rows
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 
 def inspect_files(

@@ -15,8 +15,8 @@ from lodestar.data.files.formats import Format, Options
 from lodestar.data.files.schema_beside import FOLDER_SCHEMA, schema_path
 from lodestar.data.sample_columns import cut, num_rows
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import Schema
 from lodestar.hugectr.file_list import FILE_LIST, write_file_list
+from lodestar.schema import Schema
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,10 @@ from lodestar.data.sample_columns import (
     num_rows,
     take,
 )
-from lodestar.data.schema import Column, Schema
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.hugectr.norm_writer import norm_header
 from lodestar.paddle import instant_dataset
+from lodestar.schema import Column, Schema
 
 _BATCH = 2048
 _NORM_HEAD_BYTES = 100

@@ -7,3 +7,4 @@ from lodestar.callbacks.table_stats import TableStats
 from lodestar.callbacks.tensorboard import TensorBoard
 
 __all__ = ["EarlyStopping", "Evict", "Snapshot", "TableStats", "TensorBoard"]
+__dir__ = __all__.copy

@@ -5,9 +5,9 @@ from lodestar.data.file_list_server import FileListServer
 from lodestar.data.files_by_day import files_by_day
 from lodestar.data.open_dataset import open_dataset
 from lodestar.data.open_writer import open_writer
-from lodestar.data.schema import Column, Schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.schema import Column, Schema
 
 __all__ = [
     "Column",
@@ -20,3 +20,4 @@ __all__ = [
     "open_dataset",
     "open_writer",
 ]
+__dir__ = __all__.copy

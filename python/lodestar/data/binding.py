@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from lodestar.data.schema import Column, Schema
+from lodestar.schema import Column, Schema
 
 
 @dataclasses.dataclass(frozen=True)

@@ -50,10 +50,10 @@ from lodestar.data.record_dataset import (
     as_paths,
     given_options,
 )
-from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
-from lodestar.data.schema.infer import Wanted
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
+from lodestar.schema import Column, Schema, SchemaLike, as_schema
+from lodestar.schema.infer import Wanted
 
 if TYPE_CHECKING:
 

@@ -12,7 +12,7 @@ from lodestar.data.files.find_format import format_of_name
 from lodestar.data.files.formats import FORMATS, check_options, format_called
 from lodestar.data.files.schema_beside import schema_path
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import SchemaLike, as_schema
+from lodestar.schema import SchemaLike, as_schema
 
 
 @explained()

@@ -13,11 +13,11 @@ from lodestar._files import as_path
 from lodestar._formats import OnError, SparseForm
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.commands import check_open_command, command_words
-from lodestar.data.schema import Schema
 from lodestar.data.schema_layout import SchemaLayout
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.ops.ragged_encoder import map_ragged
+from lodestar.schema import Schema
 
 _T = TypeVar("_T")
 

@@ -12,10 +12,10 @@ from lodestar._checks import check_unmasked, did_you_mean
 from lodestar._files import AtomicFile, as_path
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
-from lodestar.data.schema import Column, SchemaLike, as_schema
-from lodestar.data.schema.domain import to_float32
 from lodestar.data.text_ids import ids_of_texts, is_any_of
 from lodestar.ragged import LoDTensor
+from lodestar.schema import Column, SchemaLike, as_schema
+from lodestar.schema.domain import to_float32
 
 
 class SampleWriter(abc.ABC):

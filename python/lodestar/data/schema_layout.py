@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from lodestar._checks import after, assert_true, check_choice
 from lodestar._formats import SparseForm
-from lodestar.data.schema import Column, Schema
 from lodestar.ragged import LoDTensor
 from lodestar.ragged.csr import to_csr
+from lodestar.schema import Column, Schema
 
 CSR = "csr"
 # The optional leading fields of MultiSlot lines, in order, and their features.

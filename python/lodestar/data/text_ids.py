@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from lodestar.data.schema import Column
-from lodestar.data.schema.domain import ANY_INTEGER, USUAL_INTEGER
 from lodestar.ops import id_hash
+from lodestar.schema import Column
+from lodestar.schema.domain import ANY_INTEGER, USUAL_INTEGER
 
 
 def ids_of_texts(

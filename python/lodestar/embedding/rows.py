@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from lodestar._optional import import_optional
 
@@ -72,6 +71,7 @@ class EmbeddingRows(NamedTuple):
 
         Vectors are fixed-size lists; bfloat16 values become float32.
         """
+        import pyarrow as pa
 
         def column(values: np.ndarray) -> Any:
             if values.ndim == 1:

@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._checks import after, assert_true
-from lodestar.data.schema import Column
-from lodestar.data.schema.example_features import features_of_schema
 from lodestar.export.input_parts import numbered
 from lodestar.ops.flat_values import flat_values
+from lodestar.schema import Column
+from lodestar.schema.example_features import features_of_schema
 
 _LISTS = {
     tf.int64: "int64_list",

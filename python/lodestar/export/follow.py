@@ -12,8 +12,8 @@ from lodestar._checks import is_number
 from lodestar._library import gen_ops
 from lodestar._resource import SharedResource
 from lodestar._typing import StrPath
-from lodestar.data.schema import Schema
 from lodestar.export.contents import ModelContents
+from lodestar.schema import Schema
 from lodestar.snapshot import id_contents, model_variables, schema_file
 from lodestar.snapshot.folder import local_path
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from lodestar._checks import after, assert_true
-from lodestar.data.schema import Column, Schema
 from lodestar.data.text_ids import ids_of_texts, is_any_of
 from lodestar.export import signatures
 from lodestar.export.signatures import ModelInputs, PlainTensors
 from lodestar.ops.flat_values import flat_values, map_flat
+from lodestar.schema import Column, Schema
 
 
 class Request(NamedTuple):

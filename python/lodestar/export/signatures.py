@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._checks import check_choice
-from lodestar.data.schema import Column, ColumnInput, Schema, model_schema
 from lodestar.export import input_parts
 from lodestar.export.examples import ExampleForm
 from lodestar.export.input_parts import argument_names
 from lodestar.export.padded import check_padding, padded_parts
+from lodestar.schema import Column, ColumnInput, Schema, model_schema
 
 Signature: TypeAlias = Literal[
     "ragged", "values_and_lengths", "examples", "padded"

@@ -6,13 +6,13 @@ from typing import Any
 import tensorflow as tf
 
 from lodestar._typing import StrPath
-from lodestar.data.schema import model_schema
 from lodestar.export import evaluate, features_json
 from lodestar.export.contents import ModelContents
 from lodestar.export.folder import whole_folder
 from lodestar.export.requests import Request
 from lodestar.export.served_function import ServedFunction
 from lodestar.export.traces import RowsSignature, SeenLookup
+from lodestar.schema import model_schema
 
 
 def write(

@@ -12,3 +12,4 @@ __all__ = [
     "from_csr",
     "to_csr",
 ]
+__dir__ = __all__.copy

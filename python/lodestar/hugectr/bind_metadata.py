@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from lodestar._errors import DataError
 from lodestar.data.binding import Binding
-from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import is_list
 from lodestar.hugectr.parquet_metadata import ParquetMetadata
+from lodestar.schema import Column
+from lodestar.schema.arrow_types import is_list
 
 types = pa.types
 

@@ -9,7 +9,7 @@ from lodestar._checks import check_choice
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
+from lodestar.schema import Column, Schema, SchemaLike, as_schema
 
 # The stored dtypes of keys.
 KEY_DTYPES: dict[str, np.dtype[Any]] = {

@@ -16,10 +16,10 @@ from lodestar.data.record_dataset import (
     options_of,
     record_dataset,
 )
-from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.hugectr.file_list import read_file_list
 from lodestar.hugectr.key_records import slot_kinds
+from lodestar.schema import SchemaLike, as_schema
 
 
 def NormDataset(

@@ -9,8 +9,8 @@ from lodestar._checks import check_choice
 from lodestar._formats import CHECKS, Checks, NormKeyType
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
-from lodestar.data.schema import Column, SchemaLike
 from lodestar.hugectr.key_records import WORD, KeyRecordWriter
+from lodestar.schema import Column, SchemaLike
 
 _HEADER = struct.Struct("<8q")
 _LENGTH = struct.Struct("<i")

@@ -12,7 +12,7 @@ from lodestar._checks import is_integer
 from lodestar._errors import DataError
 from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
-from lodestar.data.schema import Schema
+from lodestar.schema import Schema
 
 METADATA_NAME = "_metadata.json"
 GROUPS = ("labels", "conts", "cats")

@@ -18,11 +18,11 @@ from lodestar.data.record_dataset import (
     options_of,
     record_dataset,
 )
-from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.hugectr.key_records import KEY_DTYPES, WORD, slot_kinds
 from lodestar.hugectr.raw_writer import raw_key_types, raw_nnz
 from lodestar.hugectr.slot_sizes import slot_offsets
+from lodestar.schema import SchemaLike, as_schema
 
 
 def RawDataset(

@@ -8,8 +8,8 @@ from lodestar._checks import check_choice, is_integer
 from lodestar._formats import LAYOUTS, KeyType, Layout
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
-from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.hugectr.key_records import WORD, KeyRecordWriter
+from lodestar.schema import Column, Schema, SchemaLike, as_schema
 
 _BLOCK_WORDS = 1 << 20  # Bounds the memory for records.
 _INT = np.dtype("<i4")

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from lodestar._checks import is_integer
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 
 def slot_offsets(

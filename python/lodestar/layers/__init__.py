@@ -19,3 +19,4 @@ __all__ = [
     "TargetAttention",
     "clone_scope",
 ]
+__dir__ = __all__.copy

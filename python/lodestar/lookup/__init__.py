@@ -7,3 +7,4 @@ from lodestar.lookup.hash_buckets import (
 from lodestar.lookup.id_table import IdTable
 
 __all__ = ["IdTable", "IdTableWithHashBuckets", "index_table_from_tensor"]
+__dir__ = __all__.copy

@@ -3,3 +3,4 @@
 from lodestar.metrics.batch_auc import BatchAUC
 
 __all__ = ["BatchAUC"]
+__dir__ = __all__.copy

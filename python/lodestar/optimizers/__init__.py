@@ -42,3 +42,4 @@ __all__ = [
     "clip_by_global_norm",
     "wrap",
 ]
+__dir__ = __all__.copy

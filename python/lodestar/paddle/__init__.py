@@ -17,3 +17,4 @@ __all__ = [
     "reader",
     "train_from_dataset",
 ]
+__dir__ = __all__.copy

@@ -12,8 +12,8 @@ from lodestar._files import AtomicFile
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath
 from lodestar.data.record_dataset import ReadOptions
-from lodestar.data.schema import Column, Schema, label_columns
-from lodestar.data.schema.column import DTYPES, Dtype
+from lodestar.schema import Column, Schema, label_columns
+from lodestar.schema.column import DTYPES, Dtype
 
 _PACKAGE = "lodestar.data_feed"
 # Fields in the order of Paddle's field numbers; see `text_proto.message_class`.

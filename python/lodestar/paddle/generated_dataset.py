@@ -14,9 +14,9 @@ from lodestar.data.record_dataset import (
     epochs,
     options_of,
 )
-from lodestar.data.schema import Schema
 from lodestar.ops.python_calls import PythonFunction
 from lodestar.paddle.parse_multislot import parse_flat
+from lodestar.schema import Schema
 
 # One Python thread generates the lines.
 _NOT_HERE = (

@@ -24,13 +24,13 @@ from lodestar.data.record_dataset import (
     check_shard,
     epochs,
 )
-from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
 from lodestar.data.skipped_records import SkippedRecords
 from lodestar.paddle.sample_exchange import (
     MAX_SEND_BATCH_SIZE,
     SampleExchange,
 )
+from lodestar.schema import SchemaLike, as_schema
 
 # Options of epochs; the others tell how to read files and make batches.
 _EPOCH_OPTIONS = (

@@ -14,9 +14,9 @@ from lodestar.data.record_dataset import (
     options_of,
     record_dataset,
 )
-from lodestar.data.schema import SchemaLike
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.paddle.instant_writer import has_batch_size, instant_schema
+from lodestar.schema import SchemaLike
 
 
 def InstantDataset(

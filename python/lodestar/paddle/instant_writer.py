@@ -9,11 +9,11 @@ from lodestar._checks import check_count
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.schema import Column, Schema, SchemaLike, as_schema
 from lodestar.paddle.data_feed_desc import (
     DEFAULT_BATCH_SIZE,
     check_expressible,
 )
+from lodestar.schema import Column, Schema, SchemaLike, as_schema
 
 _COUNT = struct.Struct("<H")
 _BATCH_SIZE = struct.Struct("<Q")

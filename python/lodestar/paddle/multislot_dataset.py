@@ -16,10 +16,10 @@ from lodestar.data.record_dataset import (
     options_of,
     record_dataset,
 )
-from lodestar.data.schema import Schema, SchemaLike, as_schema
 from lodestar.data.schema_layout import line_fields
 from lodestar.data.shared_file_list import SharedFileList
 from lodestar.paddle.in_memory_dataset import InMemoryDataset
+from lodestar.schema import Schema, SchemaLike, as_schema
 
 
 def MultiSlotDataset(

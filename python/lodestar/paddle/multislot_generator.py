@@ -19,9 +19,9 @@ from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import StrPath, StrPaths
 from lodestar.data.record_dataset import ReadArguments
-from lodestar.data.schema import SchemaLike, as_schema
-from lodestar.data.schema.domain import EXACT_BELOW
 from lodestar.paddle.generated_dataset import generated_dataset
+from lodestar.schema import SchemaLike, as_schema
+from lodestar.schema.domain import EXACT_BELOW
 
 # Exit code of a program whose reader has gone in a shell: 128 + SIGPIPE.
 _READER_GONE = 141

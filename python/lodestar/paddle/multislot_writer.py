@@ -6,8 +6,8 @@ import numpy as np
 
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import Column, Schema
-from lodestar.data.schema.domain import EXACT_BELOW
+from lodestar.schema import Column, Schema
+from lodestar.schema.domain import EXACT_BELOW
 
 _SMALL = np.array([str(i) for i in range(256)], dtype=object)
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from lodestar._formats import SparseForm
 from lodestar._library import gen_ops
-from lodestar.data.schema import SchemaLike, as_schema
 from lodestar.data.schema_layout import SchemaLayout
+from lodestar.schema import SchemaLike, as_schema
 
 
 def parse_multislot(

@@ -45,3 +45,4 @@ __all__ = [
     "topk_avg_pooling",
     "unpad",
 ]
+__dir__ = __all__.copy

@@ -13,11 +13,11 @@ from lodestar._checks import check_choice, check_count, check_eager
 from lodestar._errors import describe_error
 from lodestar._resource import NotCopied
 from lodestar._typing import StrPath
-from lodestar.data.schema import model_schema
 from lodestar.export import features_json
 from lodestar.export.follow import FollowedModel, Follower, readable_stats
 from lodestar.export.served_function import ServedFunction
 from lodestar.ops import snapshot_ops
+from lodestar.schema import model_schema
 from lodestar.serving.table_numbers import handles_of, of_tables
 from lodestar.snapshot.errors import SnapshotError, corrupt_files, listed
 from lodestar.snapshot.folder import local_path

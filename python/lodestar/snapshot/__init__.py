@@ -25,3 +25,4 @@ __all__ = [
     "verify",
     "versions",
 ]
+__dir__ = __all__.copy

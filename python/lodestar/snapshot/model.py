@@ -12,8 +12,8 @@ import tensorflow as tf
 from lodestar._arguments import explained
 from lodestar._checks import check_model_first
 from lodestar._typing import StrPath
-from lodestar.data.schema import model_schema
 from lodestar.ops.compile_line import compiled_optimizer
+from lodestar.schema import model_schema
 from lodestar.snapshot import blobs, model_variables, schema_file
 from lodestar.snapshot.errors import SnapshotError, listed
 from lodestar.snapshot.folder import SnapshotFolder

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 
-from lodestar.data.schema import Schema
+from lodestar.schema import Schema
 from lodestar.snapshot.errors import SnapshotError
 from lodestar.snapshot.folder import SnapshotFolder
 from lodestar.snapshot.manifest import Manifest

@@ -5,3 +5,4 @@ from lodestar.train.predict import predict
 from lodestar.train.scheduler import Scheduler
 
 __all__ = ["Scheduler", "evaluate", "fit", "predict"]
+__dir__ = __all__.copy

@@ -12,8 +12,8 @@ from lodestar._checks import check_count
 from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model, StrPath
 from lodestar.callbacks.snapshot import Snapshot
-from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
+from lodestar.schema import SchemaLike
 from lodestar.train import loop
 from lodestar.train.cluster_steps import ClusterSteps
 from lodestar.train.given_data import (

@@ -13,7 +13,7 @@ import tensorflow as tf
 from lodestar._checks import check_count
 from lodestar._typing import StrPaths
 from lodestar.data.open_dataset import open_dataset
-from lodestar.data.schema import SchemaLike
+from lodestar.schema import SchemaLike
 
 DatasetFn: TypeAlias = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 Arrays: TypeAlias = (

@@ -10,9 +10,9 @@ from lodestar._arguments import explained
 from lodestar._checks import check_count
 from lodestar._errors import noting_graph_errors
 from lodestar._typing import Model
-from lodestar.data.schema import SchemaLike
 from lodestar.embedding import workers
 from lodestar.optimizers.update_attempt import UpdateLogs
+from lodestar.schema import SchemaLike
 from lodestar.train.batch_sources import BatchSource
 from lodestar.train.cluster_steps import errors
 from lodestar.train.given_data import Data, GivenData

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from text_ids import hash_ids
 
 from lodestar.data import Column, DataError, open_dataset
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 REFUSED = (DataError, tf.errors.InvalidArgumentError)
 EDGES = [

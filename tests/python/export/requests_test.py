@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import Column, Schema
-from lodestar.data.schema import as_schema
 from lodestar.export import save, save_plain, verify
 from lodestar.export.compare import MismatchError
+from lodestar.schema import as_schema
 
 SCHEMA = Schema(
     [

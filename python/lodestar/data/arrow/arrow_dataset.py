@@ -10,9 +10,9 @@ from lodestar.data.arrow.row_reader import RowReader
 from lodestar.data.arrow.row_source import RowSource
 from lodestar.data.binding import Binding
 from lodestar.data.record_dataset import ReadOptions, epochs
-from lodestar.data.schema import Schema
 from lodestar.ops.python_calls import PythonFunction
 from lodestar.ops.ragged_encoder import RaggedEncoder
+from lodestar.schema import Schema
 
 
 def arrow_dataset(

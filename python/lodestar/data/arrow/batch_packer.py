@@ -17,8 +17,8 @@ from lodestar._library import gen_ops
 from lodestar.data.arrow.decode import Rows
 from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import as_lists, check_one_size
-from lodestar.data.schema import Schema
 from lodestar.data.schema_layout import SchemaLayout, dtype_of
+from lodestar.schema import Schema
 
 _LINE = 64  # cache line size in bytes; tensors are aligned to it
 _MAX_FREE = 4  # buffers kept for reuse

@@ -8,8 +8,8 @@ import numpy as np
 from lodestar._typing import StrPath
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema import Column, SchemaLike
 from lodestar.paddle.multislot_writer import number_texts
+from lodestar.schema import Column, SchemaLike
 
 
 def column_names(slot: Column) -> list[str]:

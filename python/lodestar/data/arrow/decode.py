@@ -19,18 +19,18 @@ from lodestar.data.sample_columns import (
     lengths,
     take,
 )
-from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import (
+from lodestar.data.schema_layout import dtype_of, limit
+from lodestar.schema import Column
+from lodestar.schema.arrow_types import (
     as_text,
     is_list,
     is_list_view,
     is_text,
     without_views,
 )
-from lodestar.data.schema.column import JSON
-from lodestar.data.schema.domain import expected, to_float32
-from lodestar.data.schema.json_text import json_texts, parse_json
-from lodestar.data.schema_layout import dtype_of, limit
+from lodestar.schema.column import JSON
+from lodestar.schema.domain import expected, to_float32
+from lodestar.schema.json_text import json_texts, parse_json
 
 types = pa.types
 

@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._library import gen_ops
-from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import as_text, is_text, stripped
-from lodestar.data.schema.domain import (
+from lodestar.schema import Column
+from lodestar.schema.arrow_types import as_text, is_text, stripped
+from lodestar.schema.domain import (
     ANY_INTEGER,
     EXACT_BELOW,
     USUAL_INTEGER,

@@ -11,7 +11,7 @@ from lodestar._errors import reading
 from lodestar._input_paths import as_input
 from lodestar._library import gen_ops
 from lodestar.data.arrow.file_source import BlockSource
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 # Features are known after this many records, rounded up to whole blocks.
 _DESCRIBED_RECORDS = 1000

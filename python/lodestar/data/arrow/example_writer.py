@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar.data.sample_columns import ColumnValues
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 _NUMBERS = itertools.count()
 

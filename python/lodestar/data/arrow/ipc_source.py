@@ -10,7 +10,7 @@ from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.file_source import FileSource
 from lodestar.data.arrow.parquet_file import open_random_access
 from lodestar.data.arrow.table_source import TableSource
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 MAGIC = b"ARROW1"
 STREAM = b"\xff\xff\xff\xff"

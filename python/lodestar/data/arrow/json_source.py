@@ -14,9 +14,9 @@ from lodestar._errors import DataError
 from lodestar.data.arrow.file_source import LineSource
 from lodestar.data.arrow.row_source import columns_of
 from lodestar.data.binding import Binding
-from lodestar.data.schema import Column
-from lodestar.data.schema.domain import EXACT_BELOW
-from lodestar.data.schema.json_text import (
+from lodestar.schema import Column
+from lodestar.schema.domain import EXACT_BELOW
+from lodestar.schema.json_text import (
     JsonNumber,
     check_leaf,
     fault,
@@ -24,7 +24,7 @@ from lodestar.data.schema.json_text import (
     map_leaves,
     parse_json,
 )
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 # Lines of a block that show the types of its columns.
 _SHOWING_LINES = 50

@@ -38,17 +38,6 @@ from lodestar.data.arrow.text_format import (
 from lodestar.data.arrow.text_source import TextSource
 from lodestar.data.binding import Binding, bind
 from lodestar.data.record_dataset import ReadOptions
-from lodestar.data.schema import Column, Schema
-from lodestar.data.schema.infer import (
-    LEAST_ROWS,
-    SAMPLE_CELLS,
-    SAMPLE_ROWS,
-    Inferred,
-    Wanted,
-    infer_schema,
-)
-from lodestar.data.schema.schema import NA_VALUES
-from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.bind_metadata import bind_metadata, check_same_places
 from lodestar.hugectr.parquet_metadata import (
     ParquetMetadata,
@@ -56,6 +45,17 @@ from lodestar.hugectr.parquet_metadata import (
     read_metadata,
 )
 from lodestar.hugectr.slot_sizes import slot_offsets
+from lodestar.schema import Column, Schema
+from lodestar.schema.infer import (
+    LEAST_ROWS,
+    SAMPLE_CELLS,
+    SAMPLE_ROWS,
+    Inferred,
+    Wanted,
+    infer_schema,
+)
+from lodestar.schema.schema import NA_VALUES
+from lodestar.schema.sections import TEXT_OPTIONS
 
 _OPEN_THREADS = 8
 

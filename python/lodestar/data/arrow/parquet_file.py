@@ -12,7 +12,7 @@ from lodestar._errors import DataError, describe_error
 from lodestar._input_bytes import ChangedFileError
 from lodestar._input_paths import as_input
 from lodestar.data.arrow.file_source import FileSource
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 SUFFIX = ".parquet"
 

@@ -15,12 +15,12 @@ from lodestar._typing import StrPath
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.sample_columns import ColumnValues, concat, cut
 from lodestar.data.sample_writer import SampleWriter, as_int64
-from lodestar.data.schema import Column, SchemaLike, as_schema
 from lodestar.hugectr.parquet_metadata import (
     merged,
     metadata_of,
     write_metadata,
 )
+from lodestar.schema import Column, SchemaLike, as_schema
 
 
 class ParquetWriter(SampleWriter):

@@ -15,10 +15,10 @@ from lodestar.data.arrow.decode import Rows, decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.binding import Binding
 from lodestar.data.sample_columns import lengths
-from lodestar.data.schema import Column
-from lodestar.data.schema.arrow_types import is_text
-from lodestar.data.schema.column import ERROR
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema import Column
+from lodestar.schema.arrow_types import is_text
+from lodestar.schema.column import ERROR
+from lodestar.schema.schema import NA_VALUES
 
 # The part of the rows is exact in each run of so many.
 _SPLIT_ROWS = 1 << 16

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.row_source import RowSource
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 # Number of rows to decode at a time.
 _GROUP_ROWS = 1 << 16

@@ -15,7 +15,7 @@ from lodestar._errors import DataError, describe_error
 from lodestar.data.arrow.elements import may_be_rounded
 from lodestar.data.arrow.file_source import LineSource
 from lodestar.data.arrow.text_format import TextFormat
-from lodestar.data.schema import Column
+from lodestar.schema import Column
 
 # Minimum of a block per column, since each column has a fixed cost.
 _COLUMN_BYTES = 4 << 10

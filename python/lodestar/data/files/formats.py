@@ -15,8 +15,6 @@ from lodestar.data.arrow.example_writer import ExampleWriter
 from lodestar.data.arrow.parquet_file import SUFFIX
 from lodestar.data.arrow.parquet_writer import ParquetWriter
 from lodestar.data.sample_writer import SampleWriter
-from lodestar.data.schema.infer import INFERRED
-from lodestar.data.schema.sections import TEXT_OPTIONS
 from lodestar.hugectr.norm_dataset import NormDataset
 from lodestar.hugectr.norm_writer import NormWriter
 from lodestar.hugectr.raw_dataset import RawDataset
@@ -25,6 +23,8 @@ from lodestar.paddle.instant_dataset import InstantDataset
 from lodestar.paddle.instant_writer import InstantWriter
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
 from lodestar.paddle.multislot_writer import MultiSlotWriter
+from lodestar.schema.infer import INFERRED
+from lodestar.schema.sections import TEXT_OPTIONS
 
 Options = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from lodestar._errors import DataError
 from lodestar._typing import StrPath
-from lodestar.data.schema import Schema
+from lodestar.schema import Schema
 
 FOLDER_SCHEMA = "schema.yaml"
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from lodestar.data.arrow.decode import decode_rows
 from lodestar.data.arrow.faults import Faults
 from lodestar.data.binding import Binding
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 
 def decode_table(columns, table, na_values=NA_VALUES):

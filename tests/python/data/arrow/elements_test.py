@@ -10,7 +10,7 @@ from text_ids import hash_ids
 
 from lodestar.data import Column, DataError
 from lodestar.data.arrow.elements import read_elements
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 IDS = Column.sparse("x")
 HASHED = Column.sparse("x", encoding="hash")

@@ -26,7 +26,7 @@ from lodestar.data.arrow.json_source import JsonSource
 from lodestar.data.arrow.row_source import read_rows
 from lodestar.data.binding import bind
 from lodestar.data.files.find_format import expand_inputs, find_format
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from lodestar.data.arrow.ipc_source import IpcSource
 from lodestar.data.arrow.parquet_file import ParquetFile
 from lodestar.data.arrow.row_source import read_rows
 from lodestar.data.binding import bind
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 SMALL = [Column.dense("x"), Column.sparse("C")]
 

@@ -15,7 +15,7 @@ from lodestar.data.arrow.row_source import (
 )
 from lodestar.data.arrow.table_source import TableSource
 from lodestar.data.binding import Binding, bind
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 
 def rows_of(source, *columns):

@@ -15,7 +15,7 @@ from lodestar.data.arrow.row_source import read_rows
 from lodestar.data.arrow.text_format import find_text_format
 from lodestar.data.arrow.text_source import TextSource
 from lodestar.data.binding import bind
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from lodestar.data import Column, Schema
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 
 def test_weights_pair_a_float_column_with_an_id_column():

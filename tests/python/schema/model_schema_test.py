@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from lodestar.data import Column, Schema
-from lodestar.data.schema import as_schema
+from lodestar.schema import as_schema
 
 SCHEMA = Schema([Column.label("click"), Column.dense("x", [2])])
 OTHER = Schema([Column.label("click"), Column.dense("z", [2])])

@@ -13,7 +13,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError
 
 from lodestar import _text_proto as text_proto
-from lodestar.data.schema.column import Column, Dtype
+from lodestar.schema.column import Column, Dtype
 
 SUFFIX = ".pbtxt"
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lodestar.data.schema.column import Column
+from lodestar.schema.column import Column
 
 # Floats of each width hold every integer below this limit; the limit itself is
 # also the nearest float of another integer.

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lodestar._checks import check_texts, did_you_mean
 from lodestar._errors import DataError, UnclearColumnsError
-from lodestar.data.schema.arrow_types import (
+from lodestar.schema.arrow_types import (
     as_text,
     is_list,
     is_list_view,
@@ -19,10 +19,10 @@ from lodestar.data.schema.arrow_types import (
     is_time,
     without_views,
 )
-from lodestar.data.schema.column import JSON, Column, Kind
-from lodestar.data.schema.domain import to_float32
-from lodestar.data.schema.json_text import json_texts, parse_json
-from lodestar.data.schema.schema import NA_VALUES, Schema
+from lodestar.schema.column import JSON, Column, Kind
+from lodestar.schema.domain import to_float32
+from lodestar.schema.json_text import json_texts, parse_json
+from lodestar.schema.schema import NA_VALUES, Schema
 
 types = pa.types
 # Maximum number of rows to inspect, reduced for tables with many columns.

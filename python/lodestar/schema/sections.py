@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from lodestar._checks import did_you_mean
-from lodestar.data.schema.column import Column, Kind
+from lodestar.schema.column import Column, Kind
 
 _SECTIONS = (
     "label",

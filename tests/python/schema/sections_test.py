@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from lodestar.data import Column, Schema
-from lodestar.data.schema.schema import NA_VALUES
+from lodestar.schema.schema import NA_VALUES
 
 EXAMPLE = """
 label: [click]

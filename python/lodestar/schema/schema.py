@@ -13,8 +13,8 @@ from lodestar._checks import check_texts
 from lodestar._files import AtomicFile, as_path
 from lodestar._input_bytes import open_input
 from lodestar._typing import Model, StrPath
-from lodestar.data.schema import merlin_schema, sections
-from lodestar.data.schema.column import Column, Dtype, Kind
+from lodestar.schema import merlin_schema, sections
+from lodestar.schema.column import Column, Dtype, Kind
 
 # Strings that mean "missing" in every source: the defaults of pandas.read_csv,
 # and markers of Hive, the UCI repository and others.
@@ -345,7 +345,7 @@ class Schema:
             and float32 otherwise. Dense columns are float32 or int64
             `[batch, *shape]`; one-hot columns are float32 `[batch, size]`.
         """
-        from lodestar.data.schema import keras_inputs
+        from lodestar.schema import keras_inputs
 
         return keras_inputs.inputs_of_schema(self)
 
@@ -369,7 +369,7 @@ class Schema:
             shape `[1]`, and are strings if they have a `positive` value. One-hot
             columns are int64 scalars. Labels and one-hot columns have no default.
         """
-        from lodestar.data.schema import example_features
+        from lodestar.schema import example_features
 
         return example_features.features_of_schema(self)
 
@@ -386,7 +386,7 @@ class Schema:
         Raises:
             ValueError: The model has no schema, or its inputs have different ones.
         """
-        from lodestar.data.schema import model_schema
+        from lodestar.schema import model_schema
 
         return model_schema.schema_of(model)
 
@@ -407,7 +407,7 @@ class Schema:
             ValueError: Features are missing or contradict their columns. The
                 message names all of them.
         """
-        from lodestar.data.schema import check_features
+        from lodestar.schema import check_features
 
         check_features.check(self, features)
 
@@ -534,7 +534,7 @@ def as_schema(
         TypeError: `schema` has another type.
         ValueError: The model has no schema, or the file is invalid.
     """
-    from lodestar.data.schema import model_schema
+    from lodestar.schema import model_schema
 
     if weights:
         return as_schema(schema).with_weights(weights)

@@ -1,4 +1,4 @@
-"""lodestar.data.schema.infer: one inference rule for every source."""
+"""lodestar.schema.infer: one inference rule for every source."""
 
 import dataclasses
 import datetime
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lodestar.data import Column, DataError, Schema, open_dataset
-from lodestar.data.schema.infer import Wanted, infer_schema, parse_label
+from lodestar.schema.infer import Wanted, infer_schema, parse_label
 
 
 def inferred(table, where="t", **options):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.schema.column import Column
+from lodestar.schema.column import Column
 
 
 class _Found(NamedTuple):

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from lodestar.data.schema.column import Column
-from lodestar.data.schema.domain import expected
+from lodestar.schema.column import Column
+from lodestar.schema.domain import expected
 
 _MOST_DIGITS = len(str(-(2**63)))
 _MOST_SHOWN = 60

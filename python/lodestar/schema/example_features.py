@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from lodestar.data.schema.column import Column
+from lodestar.schema.column import Column
 
 Feature: TypeAlias = tf.io.FixedLenFeature | tf.io.RaggedFeature
 

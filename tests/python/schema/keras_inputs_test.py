@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import lodestar
 from lodestar.data import Column, Schema
-from lodestar.data.schema import ColumnInput, keras_inputs
 from lodestar.paddle.multislot_dataset import MultiSlotDataset
+from lodestar.schema import ColumnInput, keras_inputs
 
 SCHEMA = Schema(
     [

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from lodestar.data.schema.column import Column
+from lodestar.schema.column import Column
 
 _KINDS = ("sparse", "dense", "one_hot")
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lodestar import _private
 from lodestar._typing import Model, StrPath
-from lodestar.data.schema.keras_inputs import ColumnInput, schema_class
+from lodestar.schema.keras_inputs import ColumnInput, schema_class
 
 # Path in a SavedModel folder. TensorFlow does not touch assets.extra, and it
 # is copied along with the folder.
