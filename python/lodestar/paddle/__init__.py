@@ -1,5 +1,7 @@
 """Paddle's file formats, datasets and training by threads."""
 
+# First, because its readers import modules of this package.
+import lodestar.data  # noqa: F401, I001
 from lodestar.paddle.data_feed_desc import DataFeedDesc
 from lodestar.paddle.in_memory_dataset import InMemoryDataset
 from lodestar.paddle.multislot_generator import MultiSlotGenerator
