@@ -121,15 +121,15 @@ def main():
     options = measure.arguments(__doc__)
     compare_inserts(options)
     sizes = (
-        (10**6, 32, 0.7),
-        (10**6, 8, 0.7),
-        (10**6, 64, 0.7),
-        (10**6, 128, 0.7),
-        (5 * 10**6, 32, 0.5),
-        (20 * 10**6, 8, 0.5),
+        (10**6, 32, 1.1),
+        (10**6, 8, 1.1),
+        (10**6, 64, 0.95),
+        (10**6, 128, 0.95),
+        (5 * 10**6, 32, 0.95),
+        (20 * 10**6, 8, 0.95),
     )
     if options.small:
-        sizes = ((10**4, 32, 0.7),)
+        sizes = ((10**4, 32, 1.1),)
     spec = [tf.TensorSpec([None], tf.int64)]
     for rows, dim, wanted in sizes:
         rng = np.random.default_rng(3)

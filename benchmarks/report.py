@@ -104,14 +104,17 @@ PROGRAMS = {
 
 
 def machine() -> dict[str, Any]:
-    """Returns the processor, cores, memory and kernel of this machine."""
+    """Returns the processor, threads, memory and kernel of this machine.
+
+    Virtual machines do not show which hardware threads share a core.
+    """
     found = re.search(
         r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M
     )
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "cpu": found[1] if found else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "threads": len(os.sched_getaffinity(0)),
         "memory_gb": round(pages / 2**30, 1),
         "kernel": platform.release(),
     }

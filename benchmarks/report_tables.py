@@ -53,7 +53,7 @@ def origin(record: Mapping[str, Any]) -> str:
     machine, versions = record["machine"], record["versions"]
     load = record["load_before"][0]
     text = (
-        f"{machine['cpu']}, {machine['cores']} cores, "
+        f"{machine['cpu']}, {machine['threads']} hardware threads, "
         f"{machine['memory_gb']:g} GB; TensorFlow {versions['tensorflow']}; "
         f"commit {record['commit']}, {record['date']}; load before {load:g}"
     )

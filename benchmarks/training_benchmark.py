@@ -240,9 +240,9 @@ def main():
         DIM,
         options,
         [
-            ("Adagrad", True, stock, 3.2),
+            ("Adagrad", True, stock, 3.5),
             ("Adagrad", False, stock, 4),
-            ("Adagrad", False, of_keras, 10),
+            ("Adagrad", False, of_keras, 17),
             ("Adam", False, stock, 4),
         ],
     )

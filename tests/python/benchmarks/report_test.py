@@ -36,7 +36,7 @@ def record_of(lines, **fields):
         "program": "x_benchmark",
         "arguments": [],
         "small": False,
-        "machine": {"cpu": "Some CPU", "cores": 2, "memory_gb": 8.0},
+        "machine": {"cpu": "Some CPU", "threads": 2, "memory_gb": 8.0},
         "versions": {"tensorflow": "2.0"},
         "commit": "abc",
         "date": "2026-01-01 00:00",
@@ -54,7 +54,12 @@ def test_files_have_all_fields():
     )
     for name, record in records.items():
         assert name in report.PROGRAMS
-        assert set(record["machine"]) == {"cpu", "cores", "memory_gb", "kernel"}
+        assert set(record["machine"]) == {
+            "cpu",
+            "threads",
+            "memory_gb",
+            "kernel",
+        }
         assert set(record["versions"]) == {
             *("lodestar", "tensorflow", "keras", "numpy", "python"),
             "compiler",
@@ -237,7 +242,10 @@ def test_tables():
     found = report_tables.text({"x_benchmark": record_of(lines)})
     assert "2 lines have a target; 1 of them miss it:" in found
     assert "- [x_benchmark](#x_benchmark): c\n" in found
-    assert "Some CPU, 2 cores, 8 GB; TensorFlow 2.0; commit abc" in found
+    assert (
+        "Some CPU, 2 hardware threads, 8 GB; TensorFlow 2.0; commit abc"
+        in found
+    )
     assert "load before 0.5.\n" in found
     small = report_tables.text({"x_benchmark": record_of(lines, small=True)})
     assert "load before 0.5; small sizes.\n" in small
