@@ -65,8 +65,8 @@ class PlainTable {
     }
   }
 
-  // In runs: prefetches the entries of one run, then the rows of the run before
-  // it, and copies those of the run before that.
+  // Three runs of ids are in flight: the entries of one and the rows of the
+  // next are prefetched, and the rows of the last are copied.
   void Find(Span<const int64_t> ids, float* rows) const {
     constexpr int64_t kRun = 32;
     uint64_t places[2 * kRun];

@@ -58,6 +58,20 @@ TEST(PagePoolTest, FreedNeighborsAreOneRun) {
   EXPECT_EQ(pool.size(), 0u);
 }
 
+TEST(PagePoolTest, TakesTheShortestFreeRunThatIsLongEnough) {
+  PagePool pool;
+  constexpr size_t kPages[] = {5, 1, 2, 1, 3, 1};
+  std::vector<void*> runs;
+  for (const size_t pages : kPages) runs.push_back(pool.Allocate(pages));
+  for (const int i : {0, 2, 4}) pool.Free(runs[i], kPages[i]);
+  EXPECT_EQ(pool.Allocate(2), runs[2]);
+  EXPECT_EQ(pool.Allocate(3), runs[4]);
+  EXPECT_EQ(pool.Allocate(4), runs[0]);
+  pool.Free(runs[0], 4);
+  for (int i = 1; i < 6; ++i) pool.Free(runs[i], kPages[i]);
+  EXPECT_EQ(pool.size(), 0u);
+}
+
 TEST(PagePoolTest, RunsAreDisjointAndKeepTheirContent) {
   PagePool pool;
   std::mt19937_64 rng(1);

@@ -20,7 +20,7 @@ constexpr size_t kSmallestMapping = 2 * kPage;
 constexpr size_t kSmallestPooled = 16 * kPage;
 constexpr size_t kPooledFrom = size_t{16} << 20;
 
-// Of all runs that are not on the heap.
+// The bytes of all runs that are not on the heap.
 std::atomic<size_t> mapped_bytes{0};
 
 size_t RoundUp(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
