@@ -11,7 +11,6 @@
 #include <memory>
 #include <new>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -159,38 +158,6 @@ void SnapshotTotals::Add(BlockKind kind, int64_t count) {
 
 bool SnapshotTotals::operator==(const SnapshotTotals& other) const {
   return std::memcmp(this, &other, sizeof(*this)) == 0;
-}
-
-Status FileError(const std::string& path, const char* operation, int error) {
-  const auto code = [error] {
-    switch (error) {
-      case ENOENT:
-      case ENOTDIR:
-        return StatusCode::kNotFound;
-      case EEXIST:
-        return StatusCode::kAlreadyExists;
-      case EACCES:
-      case EPERM:
-      case EROFS:
-        return StatusCode::kPermissionDenied;
-      case ENOSPC:
-      case EDQUOT:
-      case EFBIG:
-      case EMFILE:
-      case ENFILE:
-      case ENOMEM:
-        return StatusCode::kResourceExhausted;
-      case EISDIR:
-      case ENAMETOOLONG:
-      case EINVAL:
-      case ELOOP:
-        return StatusCode::kInvalidArgument;
-      default:
-        return StatusCode::kInternal;
-    }
-  }();
-  return Status(code, StrCat("cannot ", operation, " '", path,
-                             "': ", std::generic_category().message(error)));
 }
 
 Status SnapshotFileWriter::Create(

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "tf_ops/core/base/file_error.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/status.h"
@@ -54,10 +55,6 @@ struct SnapshotTotals {
   void Add(BlockKind kind, int64_t count);
   bool operator==(const SnapshotTotals& other) const;
 };
-
-// Returns the error of a failed system call on `path`; error: errno. Never
-// DataLoss: a file that cannot be read may be intact.
-Status FileError(const std::string& path, const char* operation, int error);
 
 // Returns the size and the CRC32C of any regular file. Returns NotFound or
 // PermissionDenied if it cannot be opened.
