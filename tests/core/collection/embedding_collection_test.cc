@@ -444,6 +444,81 @@ TEST_P(EmbeddingCollectionTest, FetchedRowsEqualThoseOfAStore) {
   EXPECT_EQ(far.winners, near.winners);
 }
 
+// Tables whose features have the same ids are deduplicated together if the ids
+// are also at the same place in memory.
+TEST(EmbeddingCollectionSharedIdsTest, EqualsTablesWithCopiesOfTheIds) {
+  enum Change {
+    kNone,
+    kSalt,
+    kPadding,
+    kLength,
+    kSplits,
+    kIds,
+    kFewer,
+    kOtherOrder,
+    kCount
+  };
+  for (int change = 0; change < kCount; ++change) {
+    std::vector<CollectionFeature> features(5);
+    for (int f = 0; f < 5; ++f) {
+      features[f].table = f < 3 ? 0 : 1;
+      features[f].combiner = Combiner::kSum;
+      features[f].max_length = 3;
+    }
+    features[1].padding_id = features[4].padding_id = 7;
+    features[2].table = 2;
+    if (change == kSalt) features[4].salt = 9;
+    if (change == kPadding) features[4].padding_id = 8;
+    if (change == kLength) features[4].max_length = 2;
+    if (change == kFewer) features[4].table = 2;
+    const std::vector<Batch> drawn =
+        MakeBatches({features[0], features[1]}, {40, 0, 6});
+    // Features 0 and 1 are in table 0, and 3 and 4, with the same ids, in
+    // table 1. Feature 2 has the ids of feature 0 and a table of its own.
+    std::vector<Batch> copies = {drawn[0], drawn[1], drawn[0], drawn[0],
+                                 drawn[1]};
+    if (change == kOtherOrder) std::swap(copies[3], copies[4]);
+    // As many ids after truncation, but others.
+    if (change == kSplits) {
+      std::vector<int64_t>& splits = copies[4].splits;
+      const int64_t end = splits.back();
+      std::reverse(splits.begin(), splits.end());
+      for (int64_t& split : splits) split = end - split;
+    }
+    if (change == kIds) copies[4].ids[5] = 1234;
+    std::vector<FeatureTensors> apart = Tensors(features, copies);
+    std::vector<FeatureTensors> together = apart;
+    together[2] = together[0];
+    together[3].ids = together[change == kOtherOrder ? 1 : 0].ids;
+    if (change != kIds) {
+      together[4].ids = together[change == kOtherOrder ? 0 : 1].ids;
+    }
+    std::vector<std::vector<int64_t>> unique[2];
+    std::vector<std::vector<int64_t>> positions[2];
+    const ParallelFor threads = Threads();
+    for (int i = 0; i < 2; ++i) {
+      CollectionBatch batch;
+      ASSERT_TRUE(batch
+                      .Init(features, i == 0 ? apart : together, 3,
+                            Ids::kByTable, &threads)
+                      .ok());
+      std::vector<Span<int64_t>> spans;
+      positions[i].resize(3);
+      for (int t = 0; t < 3; ++t) {
+        positions[i][t].resize(batch.num_ids(t), -5);
+        spans.push_back(positions[i][t]);
+      }
+      ASSERT_TRUE(batch.Deduplicate(&unique[i], spans, &threads).ok());
+    }
+    EXPECT_EQ(unique[0], unique[1]) << change;
+    EXPECT_EQ(positions[0], positions[1]) << change;
+    EXPECT_EQ(
+        unique[0][0] == unique[0][1] && positions[0][0] == positions[0][1],
+        change == kNone)
+        << change;
+  }
+}
+
 TEST_P(EmbeddingCollectionTest, CountsByFeature) {
   Stores stores;
   Together first(features_, batches_, Ids::kByTable, nullptr);

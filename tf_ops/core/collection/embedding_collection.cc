@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <new>
 #include <utility>
 
 #include "tf_ops/core/base/batch_unique.h"
@@ -169,7 +171,7 @@ void CollectionBatch::TakeIds(Ids ids, const ParallelFor* parallel) {
 
 Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
                                     const std::vector<Span<int64_t>>& positions,
-                                    const ParallelFor* parallel) const {
+                                    const ParallelFor* parallel) const try {
   const int64_t num_tables = static_cast<int64_t>(num_ids_.size());
   std::vector<std::vector<const Part*>> parts(num_tables);
   std::vector<char> padded(num_tables, 0);
@@ -180,38 +182,89 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
     if (part.feature->padding_id.has_value()) padded[table] = 1;
     most = std::max(most, num_ids_[table]);
   }
+  // Tables that read the same features, such as a wide and a deep one, have the
+  // same unique ids. first[t]: the first of these tables.
+  std::vector<int64_t> first(num_tables);
+  std::vector<int64_t> of_first;
+  std::multimap<const int64_t*, int64_t> by_ids;
+  for (int64_t t = 0; t < num_tables; ++t) {
+    first[t] = t;
+    if (parts[t].empty()) continue;
+    const int64_t* const ids = parts[t][0]->tensors.ids.data();
+    const auto [begin, end] = by_ids.equal_range(ids);
+    const auto same = std::find_if(begin, end, [&](const auto& other) {
+      return HaveSameIds(parts[other.second], parts[t]);
+    });
+    if (same != end) {
+      first[t] = same->second;
+    } else {
+      by_ids.insert({ids, t});
+      of_first.push_back(t);
+    }
+  }
   unique->resize(num_tables);
+  LODESTAR_RETURN_IF_ERROR(RunAllocating(
+      parallel, of_first.size(), 10 * most, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t t = of_first[i];
+          DeduplicateTable(parts[t], num_ids_[t], padded[t] != 0, &(*unique)[t],
+                           positions[t]);
+        }
+      }));
   return RunAllocating(
-      parallel, num_tables, 10 * most, [&](int64_t begin, int64_t end) {
+      parallel, num_tables, most / 8 + 1, [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; ++t) {
-          if (parts[t].empty()) continue;
-          const Bags& first = parts[t][0]->bags;
-          if (!padded[t] || parts[t].size() == 1) {
-            BatchUnique(Span<const int64_t>(first.ids.data(), num_ids_[t]),
-                        first.padding_id, &(*unique)[t], positions[t]);
-            continue;
-          }
-          // Padding differs by feature: deduplicate the other ids, then map the
-          // positions back to all ids.
-          std::vector<int64_t> kept;
-          kept.reserve(num_ids_[t]);
-          for (const Part* part : parts[t]) {
-            for (int64_t id : part->bags.ids) {
-              if (!part->bags.is_padding(id)) kept.push_back(id);
-            }
-          }
-          std::vector<int64_t> kept_positions(kept.size());
-          BatchUnique(kept, nullptr, &(*unique)[t], kept_positions);
-          const int64_t* position = kept_positions.data();
-          for (const Part* part : parts[t]) {
-            for (int64_t i = 0; i < part->bags.ids.size(); ++i) {
-              positions[t][part->offset + i] =
-                  part->bags.is_padding(part->bags.ids[i]) ? kNoPosition
-                                                           : *position++;
-            }
-          }
+          if (first[t] == t) continue;
+          (*unique)[t] = (*unique)[first[t]];
+          std::copy(positions[first[t]].begin(), positions[first[t]].end(),
+                    positions[t].begin());
         }
       });
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("out of memory for the ids of a batch.");
+}
+
+bool CollectionBatch::HaveSameIds(const std::vector<const Part*>& a,
+                                  const std::vector<const Part*>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Part* x, const Part* y) {
+                      const CollectionFeature& f = *x->feature;
+                      const CollectionFeature& g = *y->feature;
+                      return x->tensors.ids.data() == y->tensors.ids.data() &&
+                             x->bags.ids.size() == y->bags.ids.size() &&
+                             f.salt == g.salt && f.padding_id == g.padding_id &&
+                             x->row_splits == y->row_splits;  // where truncated
+                    });
+}
+
+void CollectionBatch::DeduplicateTable(const std::vector<const Part*>& parts,
+                                       int64_t num_ids, bool padded,
+                                       std::vector<int64_t>* unique,
+                                       Span<int64_t> positions) {
+  const Bags& first = parts[0]->bags;
+  if (!padded || parts.size() == 1) {
+    BatchUnique(Span<const int64_t>(first.ids.data(), num_ids),
+                first.padding_id, unique, positions);
+    return;
+  }
+  // Padding differs by feature: deduplicate the other ids, then map the
+  // positions back to all ids.
+  std::vector<int64_t> kept;
+  kept.reserve(num_ids);
+  for (const Part* part : parts) {
+    for (int64_t id : part->bags.ids) {
+      if (!part->bags.is_padding(id)) kept.push_back(id);
+    }
+  }
+  std::vector<int64_t> kept_positions(kept.size());
+  BatchUnique(kept, nullptr, unique, kept_positions);
+  const int64_t* position = kept_positions.data();
+  for (const Part* part : parts) {
+    for (int64_t i = 0; i < part->bags.ids.size(); ++i) {
+      positions[part->offset + i] =
+          part->bags.is_padding(part->bags.ids[i]) ? kNoPosition : *position++;
+    }
+  }
 }
 
 void CollectionBatch::LookupRows(const Task& task, const Table& table,

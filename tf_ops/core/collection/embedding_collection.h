@@ -199,6 +199,16 @@ class CollectionBatch {
   static bool IsOneIdEach(const Part& part);
   void MakeTasks();
   void TakeIds(Ids ids, const ParallelFor* parallel);
+  // Whether the features of two tables have the same table keys, in the same
+  // memory and with the same padding.
+  static bool HaveSameIds(const std::vector<const Part*>& a,
+                          const std::vector<const Part*>& b);
+  // See Deduplicate. `padded`: a feature has a padding id. May throw
+  // std::bad_alloc.
+  static void DeduplicateTable(const std::vector<const Part*>& parts,
+                               int64_t num_ids, bool padded,
+                               std::vector<int64_t>* unique,
+                               Span<int64_t> positions);
   void CopyIds(const Task& task, int64_t* ids) const;
   // The range of ids of a task.
   static void IdRange(const Part& part, const Task& task, int64_t* begin,

@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#include "tf_ops/core/base/file_error.h"
+#include "tf_ops/core/disk/file_error.h"
 
 namespace lodestar {
 namespace {

@@ -75,7 +75,6 @@ uint32_t RowLog::Append(const void* record) {
   if (++tail_size_ == per_extent_) {
     ready_.pop_back();
     tail_size_ = 0;
-    extent.in_use = true;
     full_.push_back(tail);
   }
   return number;
@@ -91,10 +90,7 @@ Status RowLog::Flush() {
     }
     extent.buffer.reset();
     full_.pop_back();
-    if (extent.size == 0) {
-      extent.in_use = false;
-      free_.push_back(number);
-    }
+    if (extent.size == 0) free_.push_back(number);
   }
   return Status();
 }
@@ -123,27 +119,26 @@ void RowLog::Remove(uint32_t number) {
   --extent.size;
   --size_;
   // Flush frees an extent that is not written yet.
-  if (extent.size == 0 && extent.in_use && extent.buffer == nullptr) {
-    extent.in_use = false;
+  if (extent.size == 0 && extent.buffer == nullptr) {
     free_.push_back(extent_of(number));
   }
 }
 
 bool RowLog::wants_compaction() const {
-  int64_t in_use = 0;
+  int64_t written = 0;
   int64_t existing = 0;
   for (const Extent& extent : extents_) {
-    if (!extent.in_use || extent.buffer != nullptr) continue;
-    in_use += per_extent_;
+    if (!extent.written()) continue;
+    written += per_extent_;
     existing += extent.size;
   }
-  return in_use - existing > existing / 2;
+  return written - existing > existing / 2;
 }
 
 int64_t RowLog::Emptiest() const {
   int64_t emptiest = -1;
   for (int64_t e = 0; e < num_extents(); ++e) {
-    if (!extents_[e].in_use || extents_[e].buffer != nullptr) continue;
+    if (!extents_[e].written()) continue;
     if (emptiest < 0 || extents_[e].size < extents_[emptiest].size) {
       emptiest = e;
     }

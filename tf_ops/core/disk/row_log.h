@@ -61,10 +61,11 @@ class RowLog {
  private:
   struct Extent {
     int64_t size = 0;  // existing records
-    // The content until it is written; null before the first and after the
-    // last record is in memory.
+    // The content, until it is written to the file; else null.
     std::unique_ptr<char[]> buffer;
-    bool in_use = false;  // has had all of its records
+
+    // Whether it has records and all of them are in the file.
+    bool written() const { return buffer == nullptr && size > 0; }
   };
 
   int64_t num_extents() const { return static_cast<int64_t>(extents_.size()); }

@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
-#include "tf_ops/core/base/file_error.h"
 #include "tf_ops/core/base/mutex.h"
 #include "tf_ops/core/base/parallel.h"
 #include "tf_ops/core/base/status.h"
+#include "tf_ops/core/disk/file_error.h"
 #include "tf_ops/core/memory/arena.h"
 
 namespace lodestar {

@@ -1,7 +1,7 @@
 // Errors of system calls on files.
 
-#ifndef LODESTAR_TF_OPS_CORE_BASE_FILE_ERROR_H_
-#define LODESTAR_TF_OPS_CORE_BASE_FILE_ERROR_H_
+#ifndef LODESTAR_TF_OPS_CORE_DISK_FILE_ERROR_H_
+#define LODESTAR_TF_OPS_CORE_DISK_FILE_ERROR_H_
 
 #include <string>
 
@@ -15,4 +15,4 @@ Status FileError(const std::string& path, const char* operation, int error);
 
 }  // namespace lodestar
 
-#endif  // LODESTAR_TF_OPS_CORE_BASE_FILE_ERROR_H_
+#endif  // LODESTAR_TF_OPS_CORE_DISK_FILE_ERROR_H_

@@ -1,4 +1,4 @@
-#include "tf_ops/core/base/file_error.h"
+#include "tf_ops/core/disk/file_error.h"
 
 #include <cerrno>
 #include <system_error>
