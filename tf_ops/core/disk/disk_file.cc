@@ -104,7 +104,7 @@ class NamelessFile final : public DiskFile {
     return Status();
   }
 
-  // Reads what the system has in memory, and returns the number of bytes.
+  // Reads the bytes that are in the page cache, and returns their number.
   int64_t TryRead(const Range& range) const {
     const iovec to = {range.out, static_cast<size_t>(range.bytes)};
     const int64_t count =

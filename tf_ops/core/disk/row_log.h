@@ -1,7 +1,7 @@
 // RowLog: rows of one shard that do not fit into memory, as records of equal
 // size. Records are appended to extents of a file, and an extent is written
 // when it is full: rows leave memory in no order, and writing each to a place
-// of its own takes 10 to 20 times as long as writing them one after another.
+// of its own takes about 30 times as long as writing them one after another.
 // Space of removed records is regained by moving the others out of the emptiest
 // extent (as in Rosenblum and Ousterhout, "The Design and Implementation of a
 // Log-Structured File System", 1992).
