@@ -422,6 +422,19 @@ PLOTS: dict[str, tuple[str, Callable[[Mapping[str, Record]], Figure]]] = {
 }
 
 
+def _round_layout(figure: Figure) -> None:
+    """Rounds the places of the panels.
+
+    The solver of the layout orders its variables by their addresses, so the last
+    bits of its result differ between runs, and with them ids in the file.
+    """
+    figure.draw_without_rendering()
+    boxes = [axes.get_position().bounds for axes in figure.axes]
+    figure.set_layout_engine("none")
+    for axes, box in zip(figure.axes, boxes, strict=True):
+        axes.set_position([round(x, 5) for x in box])
+
+
 def write(records: Mapping[str, Record], folder: Path) -> list[Path]:
     """Draws every plot whose program has a file.
 
@@ -438,7 +451,9 @@ def write(records: Mapping[str, Record], folder: Path) -> list[Path]:
             if program not in records:
                 continue
             path = folder / f"{name}.svg"
+            figure = draw(records)
+            _round_layout(figure)
             # No date, so that the file depends on the figures alone.
-            draw(records).savefig(path, metadata={"Date": None})
+            figure.savefig(path, metadata={"Date": None})
             written.append(path)
     return written
