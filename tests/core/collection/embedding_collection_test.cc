@@ -519,6 +519,30 @@ TEST(EmbeddingCollectionSharedIdsTest, EqualsTablesWithCopiesOfTheIds) {
   }
 }
 
+// Two tables with the same ids in bags of other lengths, which are truncated to
+// equal lengths, keep other ids.
+TEST(EmbeddingCollectionSharedIdsTest, TruncatedBagsMayKeepOtherIds) {
+  const std::vector<int64_t> ids = {10, 11, 12, 13, 14};
+  const std::vector<int64_t> splits[2] = {{0, 3, 5}, {0, 2, 5}};
+  std::vector<CollectionFeature> features(2);
+  std::vector<FeatureTensors> tensors(2);
+  for (int f = 0; f < 2; ++f) {
+    features[f].table = f;
+    features[f].max_length = 2;
+    tensors[f].ids = ids;
+    tensors[f].row_splits = splits[f];
+  }
+  CollectionBatch batch;
+  ASSERT_TRUE(batch.Init(features, tensors, 2, Ids::kByTable, nullptr).ok());
+  std::vector<int64_t> positions[2] = {std::vector<int64_t>(4),
+                                       std::vector<int64_t>(4)};
+  std::vector<std::vector<int64_t>> unique;
+  ASSERT_TRUE(
+      batch.Deduplicate(&unique, {positions[0], positions[1]}, nullptr).ok());
+  EXPECT_EQ(unique[0], (std::vector<int64_t>{10, 11, 13, 14}));
+  EXPECT_EQ(unique[1], (std::vector<int64_t>{10, 11, 12, 13}));
+}
+
 TEST_P(EmbeddingCollectionTest, CountsByFeature) {
   Stores stores;
   Together first(features_, batches_, Ids::kByTable, nullptr);

@@ -183,12 +183,12 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
     most = std::max(most, num_ids_[table]);
   }
   // Tables that read the same features, such as a wide and a deep one, have the
-  // same unique ids. first[t]: the first of these tables.
+  // same unique ids. first[t]: the first of these tables, for the others.
   std::vector<int64_t> first(num_tables);
   std::vector<int64_t> of_first;
+  std::vector<int64_t> others;
   std::multimap<const int64_t*, int64_t> by_ids;
   for (int64_t t = 0; t < num_tables; ++t) {
-    first[t] = t;
     if (parts[t].empty()) continue;
     const int64_t* const ids = parts[t][0]->tensors.ids.data();
     const auto [begin, end] = by_ids.equal_range(ids);
@@ -197,6 +197,7 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
     });
     if (same != end) {
       first[t] = same->second;
+      others.push_back(t);
     } else {
       by_ids.insert({ids, t});
       of_first.push_back(t);
@@ -212,9 +213,9 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
         }
       }));
   return RunAllocating(
-      parallel, num_tables, most / 8 + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t t = begin; t < end; ++t) {
-          if (first[t] == t) continue;
+      parallel, others.size(), most / 8 + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t t = others[i];
           (*unique)[t] = (*unique)[first[t]];
           std::copy(positions[first[t]].begin(), positions[first[t]].end(),
                     positions[t].begin());
@@ -226,15 +227,21 @@ Status CollectionBatch::Deduplicate(std::vector<std::vector<int64_t>>* unique,
 
 bool CollectionBatch::HaveSameIds(const std::vector<const Part*>& a,
                                   const std::vector<const Part*>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Part* x, const Part* y) {
-                      const CollectionFeature& f = *x->feature;
-                      const CollectionFeature& g = *y->feature;
-                      return x->tensors.ids.data() == y->tensors.ids.data() &&
-                             x->bags.ids.size() == y->bags.ids.size() &&
-                             f.salt == g.salt && f.padding_id == g.padding_id &&
-                             x->row_splits == y->row_splits;  // where truncated
-                    });
+  const auto same = [](const Part* x, const Part* y) {
+    const CollectionFeature& f = *x->feature;
+    const CollectionFeature& g = *y->feature;
+    if (x->tensors.ids.data() != y->tensors.ids.data() ||
+        x->bags.ids.size() != y->bags.ids.size() || f.salt != g.salt ||
+        f.padding_id != g.padding_id || x->row_splits != y->row_splits) {
+      return false;
+    }
+    // Bags of other lengths may be truncated to the same lengths.
+    const Span<const int64_t>& p = x->tensors.row_splits;
+    const Span<const int64_t>& q = y->tensors.row_splits;
+    return !x->truncated() ||
+           std::equal(p.begin(), p.end(), q.begin(), q.end());
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
 }
 
 void CollectionBatch::DeduplicateTable(const std::vector<const Part*>& parts,

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tf_ops/core/disk/file_error.h"

@@ -31,7 +31,7 @@ class RowLog {
   RowLog& operator=(const RowLog&) = delete;
 
   // Makes room in memory and on the disk for `count` Append calls in total.
-  // Returns ResourceExhausted if either is full; nothing has changed then.
+  // Returns ResourceExhausted if either is full. No record changes.
   Status Reserve(int64_t count);
   // Returns the number of a new record. Requires room.
   uint32_t Append(const void* record);
